@@ -1,0 +1,35 @@
+# ./dev build [TARGET...]: configures and builds $OFFCUT_PRESET (release, debug or asan). Sourced.
+
+build() {
+  setup_cxx
+  local options=(
+    "-DOFFCUT_DEPS_DIR=$ABSEIL;$ZSTD"
+    "-DOFFCUT_CUDA_INCLUDE_DIRS=$CUDA_INCLUDE"
+  )
+  if [[ "$PRESET" != asan ]]; then
+    setup_python
+    setup_web
+    options+=("-DOFFCUT_PYTHON=$PYTHON")
+  fi
+  mkdir -p "$BUILD"
+  # Two ninjas in one folder would spoil it.
+  (
+    flock -n 9 || {
+      say "waiting for another ./dev build in $BUILD"
+      flock 9
+    }
+    build_locked "$@"
+  ) 9>"$BUILD/.lock"
+}
+
+build_locked() {
+  local log="$BUILD/configure.log"
+  # Always configured: it takes a second, and a folder that is new in the tree is then found.
+  (cd "$ROOT" && cmake --preset "$PRESET" -B "$BUILD" "${options[@]}") >"$log" 2>&1 || {
+    cat "$log" >&2
+    die "CMake could not configure $BUILD"
+  }
+  say "building $PRESET in ${BUILD#"$ROOT"/}, $JOBS jobs: ${*:-everything}"
+  cmake --build "$BUILD" --parallel "$JOBS" ${*:+--target "$@"} >&2 || die "the build failed"
+  say "built"
+}
