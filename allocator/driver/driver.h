@@ -1,0 +1,112 @@
+// Driver: the handful of things that we ask of a GPU.
+//
+// Implementations: CudaDriver (libcuda.so.1, loaded at run time), sim/SimDriver (the device model,
+// in process), FaultyDriver (wraps another and fails chosen calls, for tests). One contract suite
+// (tests/contract) runs over all of them and over hardware; what hardware teaches us becomes a
+// statement there first.
+//
+// Conventions, once for all methods:
+//  - Thread-safe. No method waits for the device unless it is named Synchronize.
+//  - Methods that take a device make that device's primary context current for the duration of the
+//    call and leave the caller's context as it was. Before the first, Initialize() must have
+//    succeeded.
+//  - Errors: the message names CUDA's function, its sizes, and CUDA's error name; the CUresult
+//    travels as a payload (DriverErrorCode). Codes: out of memory ResourceExhausted; not supported
+//    Unimplemented; invalid arguments or handles InvalidArgument; a call that the stream's capture
+//    forbids FailedPrecondition; a library or driver that is missing or shutting down Unavailable;
+//    anything else Internal.
+//  - Sizes and addresses of memory calls are multiples of the device's granularity.
+
+#ifndef OFFCUT_ALLOCATOR_DRIVER_DRIVER_H_
+#define OFFCUT_ALLOCATOR_DRIVER_DRIVER_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "allocator/base/units.h"
+
+namespace offcut {
+
+enum class DriverCall : uint8_t {
+#define OFFCUT_DRIVER_CALL(name, number, cuda_name) k##name = number,
+#include "allocator/driver/driver_calls.def"
+#undef OFFCUT_DRIVER_CALL
+};
+
+// CUDA's name of a call, or "" for a number that this version does not know.
+absl::string_view DriverCallName(uint8_t number);
+
+// The CUresult that an error came with; 0 for OK, -1 where CUDA gave none.
+int DriverErrorCode(const absl::Status& status);
+
+// An error as the conventions above describe it. `what`: "cuMemCreate(2097152 bytes on device 0)".
+absl::Status DriverError(int cu_result, absl::string_view what);
+
+struct DeviceProperties {
+  std::string name;             // "NVIDIA H200"
+  Bytes total_bytes = 0;        // memory of the device
+  Bytes granularity = 0;        // smallest unit of physical memory and of mapping; 2 MiB so far
+  bool virtual_memory = false;  // supports reserve, create, map
+  int compute_major = 0;
+  int compute_minor = 0;
+};
+
+struct MemoryInfo {
+  Bytes free_bytes = 0;
+  Bytes total_bytes = 0;
+};
+
+class Driver {
+ public:
+  virtual ~Driver() = default;
+
+  // Loads and initialises CUDA; cheap when done before. Unavailable, with the reason and the
+  // remedy, where there is no driver or no device.
+  virtual absl::Status Initialize() = 0;
+
+  // --- Devices ---
+  virtual absl::StatusOr<int> DeviceCount() = 0;
+  virtual absl::StatusOr<DeviceProperties> GetProperties(DeviceIndex device) = 0;
+  virtual absl::StatusOr<MemoryInfo> GetMemoryInfo(DeviceIndex device) = 0;
+  // The device of the calling thread's current context; FailedPrecondition without one.
+  virtual absl::StatusOr<DeviceIndex> CurrentDevice() = 0;
+  // Waits for everything submitted to the device.
+  virtual absl::Status SynchronizeDevice(DeviceIndex device) = 0;
+
+  // --- Address space and physical memory ---
+  // `alignment`: 0 or a power of two. `hint`: an address to try first, or 0.
+  virtual absl::StatusOr<DevicePtr> ReserveAddress(DeviceIndex device, Bytes bytes, Bytes alignment,
+                                                   DevicePtr hint) = 0;
+  // The whole range of one ReserveAddress; nothing may be mapped in it.
+  virtual absl::Status FreeAddress(DevicePtr address, Bytes bytes) = 0;
+  virtual absl::StatusOr<PhysicalHandle> CreateMemory(DeviceIndex device, Bytes bytes) = 0;
+  // The memory goes back to the device once its last mapping is gone too.
+  virtual absl::Status ReleaseMemory(PhysicalHandle handle) = 0;
+  // Maps the whole handle; `bytes` is its size. A handle may be mapped at several addresses. Access
+  // faults until SetAccess.
+  virtual absl::Status Map(DevicePtr address, Bytes bytes, PhysicalHandle handle) = 0;
+  // Opens a mapped range, of one or many handles, to reads and writes from `device`.
+  virtual absl::Status SetAccess(DevicePtr address, Bytes bytes, DeviceIndex device) = 0;
+  // A range that holds whole mappings only. Does NOT wait for kernels that use it.
+  virtual absl::Status Unmap(DevicePtr address, Bytes bytes) = 0;
+
+  // --- Streams and events ---
+  virtual absl::StatusOr<StreamId> GetStreamId(DeviceIndex device, StreamHandle stream) = 0;
+  // Whether work submitted to the stream now is captured into a graph instead of run. An error that
+  // CUDA gives for the legacy stream beside a blocking capture (906) counts as capturing.
+  virtual absl::StatusOr<bool> IsCapturing(DeviceIndex device, StreamHandle stream) = 0;
+  // Without timing.
+  virtual absl::StatusOr<EventHandle> CreateEvent(DeviceIndex device) = 0;
+  virtual absl::Status DestroyEvent(DeviceIndex device, EventHandle event) = 0;
+  virtual absl::Status RecordEvent(DeviceIndex device, EventHandle event, StreamHandle stream) = 0;
+  // Whether all work before the event's last record is done; true if it was never recorded.
+  virtual absl::StatusOr<bool> QueryEvent(DeviceIndex device, EventHandle event) = 0;
+  virtual absl::Status SynchronizeEvent(DeviceIndex device, EventHandle event) = 0;
+};
+
+}  // namespace offcut
+
+#endif  // OFFCUT_ALLOCATOR_DRIVER_DRIVER_H_

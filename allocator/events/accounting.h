@@ -1,0 +1,55 @@
+// Accounting: where every byte that the device reports as used belongs, at one instant.
+//
+// A pure computation over plain lists, shared by the allocator's own report and by readers of
+// recordings. Thread-safe.
+
+#ifndef OFFCUT_ALLOCATOR_EVENTS_ACCOUNTING_H_
+#define OFFCUT_ALLOCATOR_EVENTS_ACCOUNTING_H_
+
+#include <cstdint>
+
+#include "absl/types/span.h"
+#include "allocator/base/units.h"
+
+namespace offcut {
+
+// Each byte counts for the first term that fits, so they add up exactly:
+//   live + rounding + pending + private_pools_free + pinned + idle + driver_pool_free == reserved
+//   reserved + outside == device_used
+struct Accounting {
+  Bytes live_bytes = 0;                // requested bytes of blocks that the program has not freed
+  Bytes rounding_bytes = 0;            // the same blocks' size, minus live
+  Bytes pending_bytes = 0;             // freed by the program, still used by a stream
+  Bytes private_pools_free_bytes = 0;  // free bytes of private pools
+  Bytes pinned_bytes = 0;              // free, in a granule that also holds a live or pending block
+  Bytes idle_bytes = 0;                // the rest that we hold
+  Bytes driver_pool_free_bytes = 0;    // held by the driver's own pools (async layout)
+  int64_t outside_bytes = 0;  // device used minus reserved: context, other libraries, processes.
+                              // Negative only when the sample of device used is older than a growth
+  Bytes reserved_bytes = 0;
+  Bytes device_used_bytes = 0;  // as last sampled
+
+  bool operator==(const Accounting&) const = default;
+};
+
+struct AccountedBlock {
+  DevicePtr address = 0;
+  Bytes size = 0;
+  Bytes requested = 0;
+  bool pending = false;
+};
+
+struct AccountedGranule {
+  DevicePtr address = 0;  // where it is mapped; 0: nowhere, so idle
+  Bytes size = 0;
+};
+
+// Both lists are sorted by address; blocks do not overlap, nor do mapped granules. A block that no
+// granule stands behind (a recording with dropped events) counts as live or pending all the same,
+// and breaks the sum.
+Accounting ComputeAccounting(absl::Span<const AccountedBlock> blocks,
+                             absl::Span<const AccountedGranule> granules, Bytes device_used_bytes);
+
+}  // namespace offcut
+
+#endif  // OFFCUT_ALLOCATOR_EVENTS_ACCOUNTING_H_

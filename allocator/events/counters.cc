@@ -1,0 +1,152 @@
+#include "allocator/events/counters.h"
+
+namespace offcut {
+namespace {
+
+SizeClassOf ClassOfBlock(const Event& event) {
+  return event.block_bytes() <= kSmallBlockMax ? SizeClassOf::kSmall : SizeClassOf::kLarge;
+}
+
+SizeClassOf ClassOfGranule(const Event& event) {
+  return (event.extra & kSmallGranuleBit) != 0 ? SizeClassOf::kSmall : SizeClassOf::kLarge;
+}
+
+void Rise(GaugeBySize& gauge, SizeClassOf size_class, Bytes by) {
+  gauge[static_cast<size_t>(SizeClassOf::kAll)].Rise(static_cast<int64_t>(by));
+  gauge[static_cast<size_t>(size_class)].Rise(static_cast<int64_t>(by));
+}
+
+void Fall(GaugeBySize& gauge, SizeClassOf size_class, Bytes by) {
+  gauge[static_cast<size_t>(SizeClassOf::kAll)].Fall(static_cast<int64_t>(by));
+  gauge[static_cast<size_t>(size_class)].Fall(static_cast<int64_t>(by));
+}
+
+bool IsOutOfMemory(FailureReason reason) {
+  return reason == FailureReason::kOutOfMemory || reason == FailureReason::kLimit;
+}
+
+void ResetPeaks(Counters& counters) {
+#define OFFCUT_GAUGE(name, unit, sentence) \
+  for (Gauge& gauge : counters.name) gauge.peak = gauge.current;
+#define OFFCUT_COUNT(name, unit, sentence)
+#define OFFCUT_LEVEL(name, unit, sentence)
+#include "allocator/events/counters.def"
+#undef OFFCUT_GAUGE
+#undef OFFCUT_COUNT
+#undef OFFCUT_LEVEL
+}
+
+void ResetTotals(Counters& counters) {
+#define OFFCUT_GAUGE(name, unit, sentence) \
+  for (Gauge& gauge : counters.name) gauge.risen = gauge.fallen = 0;
+#define OFFCUT_COUNT(name, unit, sentence) counters.name = 0;
+#define OFFCUT_LEVEL(name, unit, sentence)
+#include "allocator/events/counters.def"
+#undef OFFCUT_GAUGE
+#undef OFFCUT_COUNT
+#undef OFFCUT_LEVEL
+}
+
+}  // namespace
+
+void Counters::Apply(const Event& event) {
+  switch (event.kind) {
+    case EventKind::kBlockAllocated: {
+      const SizeClassOf size_class = ClassOfBlock(event);
+      Rise(allocations, size_class, 1);
+      Rise(live_bytes, size_class, event.bytes);
+      Rise(allocated_bytes, size_class, event.block_bytes());
+      Rise(active_blocks, size_class, 1);
+      Rise(active_bytes, size_class, event.block_bytes());
+      Rise(active_requested_bytes, size_class, event.bytes);
+      break;
+    }
+    case EventKind::kBlockFreed:
+    case EventKind::kBlockFreePended: {
+      const SizeClassOf size_class = ClassOfBlock(event);
+      Fall(allocations, size_class, 1);
+      Fall(live_bytes, size_class, event.bytes);
+      Fall(allocated_bytes, size_class, event.block_bytes());
+      if (event.kind == EventKind::kBlockFreePended) {
+        Rise(pending_bytes, size_class, event.block_bytes());
+        break;
+      }
+      Fall(active_blocks, size_class, 1);
+      Fall(active_bytes, size_class, event.block_bytes());
+      Fall(active_requested_bytes, size_class, event.bytes);
+      break;
+    }
+    case EventKind::kPendingFreeFinished: {
+      const SizeClassOf size_class = ClassOfBlock(event);
+      Fall(pending_bytes, size_class, event.block_bytes());
+      Fall(active_blocks, size_class, 1);
+      Fall(active_bytes, size_class, event.block_bytes());
+      Fall(active_requested_bytes, size_class, event.bytes);
+      break;
+    }
+    case EventKind::kGranuleCreated:
+      Rise(reserved_bytes, ClassOfGranule(event), event.bytes);
+      ++granules_created;
+      break;
+    case EventKind::kGranuleReleased:
+      Fall(reserved_bytes, ClassOfGranule(event), event.bytes);
+      ++granules_released;
+      break;
+    case EventKind::kGranuleMapped:
+      Rise(mapped_bytes, ClassOfGranule(event), event.bytes);
+      break;
+    case EventKind::kGranuleUnmapped:
+      Fall(mapped_bytes, ClassOfGranule(event), event.bytes);
+      break;
+    case EventKind::kStreamUseRecorded:
+      ++stream_uses;
+      break;
+    case EventKind::kDeviceUsedSampled:
+      device_used_bytes = event.bytes;
+      device_total_bytes = event.address;
+      break;
+    case EventKind::kDriverCalled:
+      ++driver_calls;
+      driver_ns += event.bytes;
+      break;
+    case EventKind::kReclaimStepTaken:
+      ++reclaim_steps;
+      if (event.extra == static_cast<uint32_t>(ReclaimStep::kReleaseIdle)) ++release_retries;
+      break;
+    case EventKind::kRequestFailed:
+      ++failed_requests;
+      if (IsOutOfMemory(static_cast<FailureReason>(event.extra))) ++out_of_memory;
+      break;
+    case EventKind::kDeviceWaited:
+      ++device_waits;
+      break;
+    case EventKind::kInvalidFreeIgnored:
+      ++invalid_frees;
+      break;
+    case EventKind::kCacheEmptied:
+      ++cache_flushes;
+      break;
+    case EventKind::kLimitSet:
+      limit_bytes = event.bytes;
+      break;
+    case EventKind::kStepMarked:
+      ++steps;
+      break;
+    case EventKind::kPeaksReset:
+      ResetPeaks(*this);
+      break;
+    case EventKind::kTotalsReset:
+      ResetTotals(*this);
+      break;
+    case EventKind::kEventsDropped:
+      dropped_events += event.bytes;
+      break;
+    case EventKind::kStreamSeen:
+    case EventKind::kPoolCreated:
+    case EventKind::kAddressRangeReserved:
+    case EventKind::kAddressRangeFreed:
+      break;
+  }
+}
+
+}  // namespace offcut

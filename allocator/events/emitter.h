@@ -1,0 +1,59 @@
+// The one door through which the core states facts: EventSink listens, Emitter tells.
+//
+// An Emitter belongs to one device. It stamps each event with time and device, folds it into the
+// counters, then passes it to the sinks. Not thread-safe: its owner calls it under the device's
+// lock, so a sink sees one producer per device and events in the order of their times.
+
+#ifndef OFFCUT_ALLOCATOR_EVENTS_EMITTER_H_
+#define OFFCUT_ALLOCATOR_EVENTS_EMITTER_H_
+
+#include <vector>
+
+#include "allocator/base/clock.h"
+#include "allocator/base/units.h"
+#include "allocator/events/counters.h"
+#include "allocator/events/event.h"
+
+namespace offcut {
+
+// An observer of events. OnEvent is called under a device's lock, on the program's threads: it must
+// not block, allocate from the allocator, take the GIL or do I/O, and it cannot fail.
+class EventSink {
+ public:
+  virtual ~EventSink() = default;
+  virtual void OnEvent(const Event& event) = 0;
+};
+
+class Emitter {
+ public:
+  // `clock` must outlive the emitter.
+  Emitter(DeviceIndex device, const Clock& clock) : device_(device), clock_(clock) {}
+  Emitter(const Emitter&) = delete;
+  Emitter& operator=(const Emitter&) = delete;
+
+  // `sink` must outlive the emitter or be removed first. A sink added later misses what came
+  // before.
+  void AddSink(EventSink* sink) { sinks_.push_back(sink); }
+  void RemoveSink(EventSink* sink) { std::erase(sinks_, sink); }
+
+  // `event.time_ns` and `event.device` are filled in here.
+  void Emit(Event event) {
+    event.time_ns = clock_.NowNs();
+    event.device = static_cast<uint8_t>(device_);
+    counters_.Apply(event);
+    for (EventSink* sink : sinks_) sink->OnEvent(event);
+  }
+
+  const Counters& counters() const { return counters_; }
+  const Clock& clock() const { return clock_; }
+
+ private:
+  const DeviceIndex device_;
+  const Clock& clock_;
+  Counters counters_;
+  std::vector<EventSink*> sinks_;
+};
+
+}  // namespace offcut
+
+#endif  // OFFCUT_ALLOCATOR_EVENTS_EMITTER_H_

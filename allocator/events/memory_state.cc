@@ -1,0 +1,125 @@
+#include "allocator/events/memory_state.h"
+
+#include <algorithm>
+
+namespace offcut {
+
+void MemoryState::Apply(const Event& event) {
+  switch (event.kind) {
+    case EventKind::kStreamSeen:
+      streams_[event.extra] = {.id = event.address, .handle = event.bytes};
+      break;
+    case EventKind::kPoolCreated:
+      pools_[event.pool] = {.stream_index = event.extra, .private_pool_id = event.bytes};
+      break;
+    case EventKind::kBlockAllocated: {
+      const Block block = {.requested = event.bytes,
+                           .size = event.block_bytes(),
+                           .pool = event.pool,
+                           .allocated_ns = event.time_ns,
+                           .allocation_index = allocations_++};
+      const auto [it, inserted] = blocks_.try_emplace(event.address, block);
+      if (!inserted) {
+        // Its free was lost: what is handed out again cannot still be live.
+        ++inconsistencies_;
+        if (!it->second.pending) live_bytes_ -= it->second.requested;
+        it->second = block;
+      }
+      live_bytes_ += block.requested;
+      break;
+    }
+    case EventKind::kBlockFreed:
+      RemoveBlock(event, /*was_pending=*/false);
+      break;
+    case EventKind::kPendingFreeFinished:
+      RemoveBlock(event, /*was_pending=*/true);
+      break;
+    case EventKind::kBlockFreePended: {
+      const auto it = blocks_.find(event.address);
+      if (it == blocks_.end() || it->second.pending) {
+        ++inconsistencies_;
+        break;
+      }
+      it->second.pending = true;
+      live_bytes_ -= it->second.requested;
+      break;
+    }
+    case EventKind::kGranuleCreated:
+      if (granules_.try_emplace(event.extra, Granule{.size = event.bytes}).second) {
+        reserved_bytes_ += event.bytes;
+      } else {
+        ++inconsistencies_;
+      }
+      break;
+    case EventKind::kGranuleMapped: {
+      const auto it = granules_.find(event.extra);
+      if (it == granules_.end() || it->second.mapped_at != 0) {
+        ++inconsistencies_;
+      } else {
+        it->second.mapped_at = event.address;
+      }
+      break;
+    }
+    case EventKind::kGranuleUnmapped: {
+      const auto it = granules_.find(event.extra);
+      if (it == granules_.end() || it->second.mapped_at != event.address) {
+        ++inconsistencies_;
+      } else {
+        it->second.mapped_at = 0;
+      }
+      break;
+    }
+    case EventKind::kGranuleReleased: {
+      const auto it = granules_.find(event.extra);
+      if (it == granules_.end()) {
+        ++inconsistencies_;
+      } else {
+        reserved_bytes_ -= it->second.size;
+        granules_.erase(it);
+      }
+      break;
+    }
+    case EventKind::kDeviceUsedSampled:
+      device_used_bytes_ = event.bytes;
+      break;
+    default:
+      break;
+  }
+}
+
+void MemoryState::RemoveBlock(const Event& event, bool was_pending) {
+  const auto it = blocks_.find(event.address);
+  if (it == blocks_.end()) {
+    ++inconsistencies_;
+    return;
+  }
+  const Block& block = it->second;
+  if (block.pending != was_pending || block.requested != event.bytes ||
+      block.size != event.block_bytes()) {
+    ++inconsistencies_;
+  }
+  if (!block.pending) live_bytes_ -= block.requested;
+  blocks_.erase(it);
+}
+
+Accounting MemoryState::Account() const {
+  std::vector<AccountedBlock> blocks;
+  blocks.reserve(blocks_.size());
+  for (const auto& [address, block] : blocks_) {
+    blocks.push_back({.address = address,
+                      .size = block.size,
+                      .requested = block.requested,
+                      .pending = block.pending});
+  }
+  std::vector<AccountedGranule> granules;
+  granules.reserve(granules_.size());
+  for (const auto& [id, granule] : granules_) {
+    granules.push_back({.address = granule.mapped_at, .size = granule.size});
+  }
+  std::sort(
+      granules.begin(), granules.end(),
+      [](const AccountedGranule& a, const AccountedGranule& b) { return a.address < b.address; });
+  return ComputeAccounting(blocks, granules, device_used_bytes_);
+}
+
+}  // namespace offcut

@@ -1,0 +1,196 @@
+/* offcut.h: the public C interface of liboffcut.so, and the only header that anything outside
+ * includes (with the list of counters that it draws in).
+ *
+ * Promises: needs neither PyTorch nor a GPU to be loaded; CUDA is loaded at the first call that
+ * needs it. Every function may be called from any thread, with or without a current CUDA context,
+ * and leaves the caller's context as it was. Nothing here throws. No pointer given out needs
+ * freeing; strings live as long as their function says.
+ *
+ * Sizes are bytes. `device` is CUDA's ordinal in this process. `stream` NULL is the legacy default
+ * stream.
+ *
+ * Environment, read once at the first call of offcut_init or of a function that needs a device:
+ *   OFFCUT_CONF     options, in PyTorch's grammar (see `offcut options`)
+ *   OFFCUT_RECORD   a directory: record every event into DIR/<UTC start>-<host>-<pid>/
+ */
+#ifndef OFFCUT_ALLOCATOR_OFFCUT_H_
+#define OFFCUT_ALLOCATOR_OFFCUT_H_
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define OFFCUT_VERSION "0.1.0"
+
+#if defined(__GNUC__)
+#define OFFCUT_API __attribute__((visibility("default")))
+#else
+#define OFFCUT_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct CUstream_st* offcut_stream; /* cudaStream_t and CUstream */
+
+/* What a call says of its outcome. On anything but OFFCUT_OK, offcut_last_error() tells more. */
+typedef enum offcut_status {
+  OFFCUT_OK = 0,
+  OFFCUT_OUT_OF_MEMORY = 1, /* memory, or the limit, is used up: see offcut_out_of_memory_report */
+  OFFCUT_INVALID_ARGUMENT = 2, /* a device, pointer or value that makes no sense */
+  OFFCUT_NO_DRIVER = 3,        /* no CUDA driver, or no device, on this machine */
+  OFFCUT_NOT_SUPPORTED = 4,    /* a layout or feature that is not built yet, named in the error */
+  OFFCUT_CAPTURING = 5,        /* the stream is being captured into a CUDA graph */
+  OFFCUT_DRIVER_ERROR = 6,     /* CUDA failed for another reason, named in the error */
+} offcut_status;
+
+/* The calling thread's last error, as one line of text; "" if there was none. Valid until the
+ * thread's next call into this library. */
+OFFCUT_API const char* offcut_last_error(void);
+
+/* OFFCUT_VERSION of the library that is loaded. */
+OFFCUT_API const char* offcut_version(void);
+
+/* ---- Start ------------------------------------------------------------------------------------
+ */
+
+/* Reads the options (see above) and starts the recording if one is asked for; does not touch CUDA.
+ * Calling it is optional and safe to repeat: the first call decides. A bad option or an unusable
+ * record directory is reported once on stderr and through offcut_last_error, with
+ * OFFCUT_INVALID_ARGUMENT, and the library goes on with the defaults or without a recording. A
+ * layout that is not built yet is OFFCUT_NOT_SUPPORTED, and every later allocation fails with it.
+ */
+OFFCUT_API offcut_status offcut_init(void);
+
+/* All options with value, origin and meaning, as a JSON array. Valid for the process's life. */
+OFFCUT_API const char* offcut_options_json(void);
+
+/* ---- For torch.cuda.memory.CUDAPluggableAllocator ----------------------------------------------
+ */
+
+/* Allocates at least `size` bytes on `device`, for use on `stream`; the address is a multiple of
+ * 512.
+ *
+ * Returns NULL for size 0 and NULL WHEN MEMORY IS OUT (the report is kept: see
+ * offcut_out_of_memory_report). Beware: PyTorch's pluggable interface does not check for NULL. It
+ * hands it on as a tensor that silently points nowhere, and the program dies at its first kernel;
+ * only as the allocator of a torch.cuda.MemPool does NULL become torch.OutOfMemoryError. With
+ * `backend:` set in PYTORCH_CUDA_ALLOC_CONF, PyTorch also dies at its first pin_memory() under any
+ * pluggable allocator. Prefer the Python package: `import offcut; offcut.enable()` raises
+ * torch.OutOfMemoryError as PyTorch's own allocator does. */
+OFFCUT_API void* offcut_malloc(ssize_t size, int device, offcut_stream stream);
+
+/* Frees a block of offcut_malloc. NULL is ignored. Never fails: a pointer that is no live block is
+ * counted (invalid_frees), recorded and ignored. `size` and `device` are not needed and not
+ * believed; `stream` is the stream that the block was allocated for: a stream that differs is not
+ * waited for. */
+OFFCUT_API void offcut_free(void* pointer, ssize_t size, int device, offcut_stream stream);
+
+/* ---- Allocation --------------------------------------------------------------------------------
+ */
+
+/* As offcut_malloc, with the outcome as status. `*out` is NULL for size 0 (OFFCUT_OK) and on error.
+ */
+OFFCUT_API offcut_status offcut_allocate(int device, offcut_stream stream, size_t size, void** out);
+
+/* As offcut_free; OFFCUT_INVALID_ARGUMENT for a pointer that is no live block. */
+OFFCUT_API offcut_status offcut_deallocate(void* pointer);
+
+/* The block is also used on `stream`: once freed, it is reused only after that stream has passed
+ * the free. A no-op for the stream it was allocated for. */
+OFFCUT_API offcut_status offcut_record_stream(void* pointer, offcut_stream stream);
+
+typedef struct offcut_block {
+  void* address;    /* start of the block */
+  size_t requested; /* bytes asked for */
+  size_t size;      /* bytes of the block, a multiple of 512 */
+  int device;
+  offcut_stream stream; /* the stream that it was allocated for */
+  void* range_address;  /* start of the reserved range of address space that the block lies in */
+  size_t range_size;
+} offcut_block;
+
+/* The live block that `pointer` is the start of, or lies in. OFFCUT_INVALID_ARGUMENT if none. */
+OFFCUT_API offcut_status offcut_find_block(const void* pointer, offcut_block* out);
+
+/* Gives idle granules of `device` (-1: all devices) back to the driver. Waits for the device. */
+OFFCUT_API offcut_status offcut_empty_cache(int device);
+
+/* ---- Limits ------------------------------------------------------------------------------------
+ */
+
+/* Reserved memory of `device` stays within fraction x its total memory; 0 <= fraction <= 1, 1: no
+ * limit. */
+OFFCUT_API offcut_status offcut_set_memory_fraction(int device, double fraction);
+OFFCUT_API offcut_status offcut_get_memory_fraction(int device, double* out);
+
+/* ---- Statistics --------------------------------------------------------------------------------
+ */
+
+/* A level, its peak, and how much it rose and fell in all. */
+typedef struct offcut_gauge {
+  int64_t current, peak, risen, fallen;
+} offcut_gauge;
+
+enum { OFFCUT_ALL = 0, OFFCUT_SMALL = 1, OFFCUT_LARGE = 2 }; /* small: blocks of at most 1 MiB */
+
+typedef struct offcut_counters {
+#define OFFCUT_GAUGE(name, unit, sentence) offcut_gauge name[3];
+#define OFFCUT_COUNT(name, unit, sentence) uint64_t name;
+#define OFFCUT_LEVEL(name, unit, sentence) uint64_t name;
+#include "allocator/events/counters.def"
+#undef OFFCUT_GAUGE
+#undef OFFCUT_COUNT
+#undef OFFCUT_LEVEL
+} offcut_counters;
+
+/* All zero for a device on which nothing was allocated yet. */
+OFFCUT_API offcut_status offcut_get_counters(int device, offcut_counters* out);
+OFFCUT_API offcut_status offcut_reset_peaks(int device);
+OFFCUT_API offcut_status offcut_reset_totals(int device);
+
+/* Where the device's memory is; the terms of allocator/README.md, which add up:
+ * live + rounding + pending + private_pools_free + pinned + idle + driver_pool_free = reserved,
+ * reserved + outside = device_used. Samples device_used. O(blocks). */
+typedef struct offcut_accounting {
+  uint64_t live_bytes, rounding_bytes, pending_bytes, private_pools_free_bytes, pinned_bytes,
+      idle_bytes, driver_pool_free_bytes;
+  int64_t outside_bytes;
+  uint64_t reserved_bytes, device_used_bytes;
+} offcut_accounting;
+OFFCUT_API offcut_status offcut_get_accounting(int device, offcut_accounting* out);
+
+/* Size of the largest request that a free block of `device` would serve without growing; 0 if none.
+ */
+OFFCUT_API offcut_status offcut_largest_free_block(int device, size_t* out);
+
+/* The report of the calling thread's last request that failed because memory was out: some lines of
+ * text (request, limit, where the memory is). "" if none failed. Valid until the thread's next
+ * failing request. */
+OFFCUT_API const char* offcut_out_of_memory_report(void);
+
+/* Recomputes every invariant of the allocator's state on all devices, independently of the
+ * allocator. OFFCUT_OK, or OFFCUT_DRIVER_ERROR with the first violation in offcut_last_error(). */
+OFFCUT_API offcut_status offcut_audit(void);
+
+/* ---- Recording ---------------------------------------------------------------------------------
+ */
+
+/* The directory that this process records into, or "" if it does not record. Valid for the
+ * process's life. */
+OFFCUT_API const char* offcut_recording_directory(void);
+
+/* Marks the beginning of step `number` (a training step, a request served) on all devices in use.
+ */
+OFFCUT_API void offcut_mark_step(uint64_t number);
+
+/* Returns once everything recorded so far stands in chunks on disk. Optional: what was recorded
+ * survives the process in any case. */
+OFFCUT_API void offcut_flush_recording(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* OFFCUT_ALLOCATOR_OFFCUT_H_ */
