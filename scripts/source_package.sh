@@ -14,7 +14,7 @@ fetch_source() {
     -o "Dir::State::Lists=$dir/apt/lists" -o "Dir::Cache=$dir/apt/cache"
     -o "APT::Sandbox::User=$(id -un)" -o "Acquire::Languages=none")
   "${apt[@]}" update
-  cd "$dir"
+  cd "$dir" || return
   found="$("${apt[@]}" source --print-uris --only-source "$package" | sed -n "s/.* ${package}_\([^ ]*\)\.dsc .*/\1/p")"
   if [[ "$found" != "$version_prefix"* ]]; then
     echo "expected $package $version_prefix of the distribution, found '${found:-nothing}'" >&2
