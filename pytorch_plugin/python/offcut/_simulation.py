@@ -1,0 +1,27 @@
+"""The simulated GPU: real PyTorch on a machine without one."""
+
+from __future__ import annotations
+
+import os
+
+from offcut._paths import part
+
+
+def simulated_environment(
+    card: str = "H200", *, memory: str | None = None, devices: int | None = None
+) -> dict[str, str]:
+    """The environment in which a program runs on a simulated GPU, with kernels that do nothing.
+
+    Every allocation and free of the program is real; the values that it computes are not::
+
+        subprocess.run([sys.executable, "train.py"], env=offcut.simulated_environment("H200"))
+
+    ``memory`` ("80GiB") overrides the card's. Nothing of the environment of this process is lost.
+    """
+    settings = [card]
+    if memory is not None:
+        settings.append(f"memory={memory}")
+    if devices is not None:
+        settings.append(f"devices={devices}")
+    preload = [str(part("lib/liboffcut_cudasim.so")), *os.environ.get("LD_PRELOAD", "").split()]
+    return {**os.environ, "LD_PRELOAD": " ".join(preload), "OFFCUT_SIM": ",".join(settings)}

@@ -1,0 +1,61 @@
+// Start, limits, and copies between devices.
+
+#include <c10/cuda/CUDAException.h>
+
+#include "pytorch_plugin/shim/torch_allocator.h"
+
+namespace offcut::torch_shim {
+
+void CheckStatus(offcut_status status, const char* what) {
+  if (C10_LIKELY(status == OFFCUT_OK)) return;
+  TORCH_CHECK_NOT_IMPLEMENTED(status != OFFCUT_NOT_SUPPORTED, "Offcut, ", what, ": ",
+                              offcut_last_error());
+  TORCH_CHECK(false, "Offcut, ", what, ": ", offcut_last_error());
+}
+
+void TorchAllocator::init(int device_count) {
+  // Only grows: PyTorch may call again, with devices that appeared.
+  int known = device_count_.load();
+  while (known < device_count && !device_count_.compare_exchange_weak(known, device_count)) {
+  }
+}
+
+bool TorchAllocator::initialized() { return device_count_.load() > 0; }
+
+void TorchAllocator::enable(bool value) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      value,
+      "Offcut does not support switching its cache off yet (caching_allocator_enable(False)).");
+}
+
+double TorchAllocator::getMemoryFraction(DeviceIndex device) {
+  double fraction = 1.0;
+  CheckStatus(offcut_get_memory_fraction(device, &fraction), "get_per_process_memory_fraction");
+  return fraction;
+}
+
+void TorchAllocator::setMemoryFraction(double fraction, DeviceIndex device) {
+  CheckStatus(offcut_set_memory_fraction(device, fraction), "set_per_process_memory_fraction");
+}
+
+void TorchAllocator::copy_data(void* to, const void* from, size_t bytes) const {
+  C10_CUDA_CHECK(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToDevice));
+}
+
+cudaError_t TorchAllocator::memcpyAsync(void* to, int to_device, const void* from, int from_device,
+                                        size_t bytes, cudaStream_t stream, bool peers_enabled) {
+  if (peers_enabled || to_device == from_device) {
+    return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
+  }
+  // Our memory is mapped, not cudaMalloc'ed: without peer access only this one copies it.
+  return cudaMemcpyPeerAsync(to, to_device, from, from_device, bytes, stream);
+}
+
+void TorchAllocator::enablePeerAccess(DeviceIndex device, DeviceIndex peer) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false,
+                              "Offcut does not support peer access between the GPUs of one process "
+                              "yet (enablePeerAccess from cuda:",
+                              int{device}, " to cuda:", int{peer}, ").");
+}
+
+}  // namespace offcut::torch_shim

@@ -1,0 +1,69 @@
+// What PyTorch may ask and we do not do yet. Each throws NotImplementedError (a RuntimeError) that
+// names the feature as its users know it; none is silently ignored.
+
+#include "pytorch_plugin/shim/torch_allocator.h"
+
+namespace offcut::torch_shim {
+namespace {
+
+[[noreturn]] void ThrowNotSupported(const char* feature) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "Offcut does not support ", feature, " yet.");
+}
+
+constexpr char kPools[] = "private memory pools (CUDA graphs, torch.cuda.MemPool, use_mem_pool)";
+constexpr char kCheckpoints[] = "checkpoints of memory pools (torch.compile with CUDA graph trees)";
+constexpr char kIpc[] = "sharing CUDA tensors between processes (CUDA IPC)";
+
+}  // namespace
+
+cca::SnapshotInfo TorchAllocator::snapshot(MempoolId_t, bool) {
+  ThrowNotSupported("snapshots (memory_snapshot, _snapshot, _dump_snapshot)");
+}
+
+void TorchAllocator::recordHistory(bool enabled, cca::CreateContextFn, size_t, cca::RecordContext,
+                                   bool, const std::vector<std::string>&) {
+  if (!enabled) return;  // it is off
+  ThrowNotSupported("recording of memory history (_record_memory_history; see OFFCUT_RECORD)");
+}
+
+void TorchAllocator::attachAllocatorTraceTracker(cca::AllocatorTraceTracker) {
+  ThrowNotSupported("trace trackers (attachAllocatorTraceTracker, used by NCCL registration)");
+}
+
+void TorchAllocator::beginAllocateToPool(DeviceIndex, MempoolId_t,
+                                         std::function<bool(cudaStream_t)>) {
+  ThrowNotSupported(kPools);
+}
+void TorchAllocator::endAllocateToPool(DeviceIndex, MempoolId_t) { ThrowNotSupported(kPools); }
+
+// Called by destructors on pools that beginAllocateToPool has refused: there is nothing to release.
+void TorchAllocator::releasePool(DeviceIndex, MempoolId_t) {}
+
+int TorchAllocator::getPoolUseCount(DeviceIndex, MempoolId_t) { ThrowNotSupported(kPools); }
+void TorchAllocator::createOrIncrefPool(DeviceIndex, MempoolId_t,
+                                        std::shared_ptr<cca::CUDAAllocator>) {
+  ThrowNotSupported(kPools);
+}
+void TorchAllocator::setUseOnOOM(DeviceIndex, MempoolId_t, bool) { ThrowNotSupported(kPools); }
+void TorchAllocator::setNoSplit(DeviceIndex, MempoolId_t) { ThrowNotSupported(kPools); }
+
+bool TorchAllocator::checkPoolLiveAllocations(DeviceIndex, MempoolId_t,
+                                              const std::unordered_set<void*>&) {
+  ThrowNotSupported(kCheckpoints);
+}
+std::shared_ptr<cca::AllocatorState> TorchAllocator::getCheckpointState(DeviceIndex, MempoolId_t) {
+  ThrowNotSupported(kCheckpoints);
+}
+cca::CheckpointDelta TorchAllocator::setCheckpointPoolState(DeviceIndex,
+                                                            std::shared_ptr<cca::AllocatorState>) {
+  ThrowNotSupported(kCheckpoints);
+}
+
+std::vector<cca::StreamSegmentSize> TorchAllocator::getExpandableSegmentSizes(DeviceIndex) {
+  ThrowNotSupported("getExpandableSegmentSizes");
+}
+
+cca::ShareableHandle TorchAllocator::shareIpcHandle(void*) { ThrowNotSupported(kIpc); }
+std::shared_ptr<void> TorchAllocator::getIpcDevPtr(std::string) { ThrowNotSupported(kIpc); }
+
+}  // namespace offcut::torch_shim
