@@ -1,0 +1,34 @@
+"""The tree, as the structural tests read it."""
+
+import pathlib
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def root() -> pathlib.Path:
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def tree() -> dict[str, str]:
+    """Path to text, for every text file that is tracked, or new and not ignored."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    texts = {}
+    for name in sorted(filter(None, listing.split("\0"))):
+        path = ROOT / name
+        if path.is_file() and not path.is_symlink():
+            try:
+                texts[name] = path.read_text(encoding="utf-8")
+            except UnicodeDecodeError:
+                continue  # a recording, or another binary file
+    return texts
