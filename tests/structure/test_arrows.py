@@ -3,8 +3,9 @@
 import posixpath
 import re
 
-# Folder -> the folders that it may include besides itself. The longest folder that holds a file decides.
-# base <- config, events, driver, policy <- core, sim <- (trace, sinks observe events only) <- offcut.h
+# Folder -> what it may include besides itself. The longest folder that holds a file decides.
+#   base <- config, events, driver, policy <- core, sim <- (trace, sinks) <- offcut.h
+# where trace and sinks, though they come late, observe events only.
 MAY_INCLUDE = {
     "allocator/base": (),
     "allocator/config": ("allocator/base",),
