@@ -1,4 +1,4 @@
-"""Arrows run one way: who may include whom. The table is the design; a new arrow is a change of this table."""
+"""Arrows run one way: who may include whom. The table is the design; a new arrow changes it."""
 
 import posixpath
 import re
