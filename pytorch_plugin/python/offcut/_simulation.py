@@ -8,7 +8,11 @@ from offcut._paths import part
 
 
 def simulated_environment(
-    card: str = "H200", *, memory: str | None = None, devices: int | None = None
+    card: str = "H200",
+    *,
+    memory: str | None = None,
+    devices: int | None = None,
+    lag: str | None = None,
 ) -> dict[str, str]:
     """The environment in which a program runs on a simulated GPU, with kernels that do nothing.
 
@@ -16,12 +20,10 @@ def simulated_environment(
 
         subprocess.run([sys.executable, "train.py"], env=offcut.simulated_environment("H200"))
 
-    ``memory`` ("80GiB") overrides the card's. Nothing of the environment of this process is lost.
+    ``memory`` ("80GiB") overrides the card's; ``lag`` ("5ms") is how far the device runs behind the
+    host. Nothing of the environment of this process is lost.
     """
-    settings = [card]
-    if memory is not None:
-        settings.append(f"memory={memory}")
-    if devices is not None:
-        settings.append(f"devices={devices}")
+    wanted = {"memory": memory, "devices": devices, "lag": lag}
+    settings = [card, *(f"{key}={value}" for key, value in wanted.items() if value is not None)]
     preload = [str(part("lib/liboffcut_cudasim.so")), *os.environ.get("LD_PRELOAD", "").split()]
     return {**os.environ, "LD_PRELOAD": " ".join(preload), "OFFCUT_SIM": ",".join(settings)}
