@@ -1,4 +1,5 @@
-// CudaResult: CUDA's error numbers (CUresult) under our names, for code that must not include cuda.h.
+// CudaResult: CUDA's error numbers (CUresult) under our names, for code that must not include
+// cuda.h.
 
 #ifndef OFFCUT_ALLOCATOR_DRIVER_CUDA_RESULTS_H_
 #define OFFCUT_ALLOCATOR_DRIVER_CUDA_RESULTS_H_

@@ -44,16 +44,16 @@ struct SimOptions {
   const Card* card = &Cards()[0];
   Bytes memory_bytes = 0;  // total per device; 0: the card's
   int devices = 1;
-  uint64_t lag_ns = 0;  // how far each device runs behind the host
+  uint64_t lag_ns = 0;                         // how far each device runs behind the host
   Bytes outside_bytes = kDefaultOutsideBytes;  // in use on each device, but not by the program
 
   Bytes TotalBytes() const { return memory_bytes != 0 ? memory_bytes : card->memory_bytes; }
 };
 
-// Parses `CARD[,memory=80GiB][,devices=2][,lag=5ms][,outside=500MiB]`. Sizes are whole numbers with a
-// unit (B, KiB, MiB, GiB, TiB), durations with ns, us, ms or s. Strict: an unknown card or key, a value
-// without unit or out of range, or a key given twice is an InvalidArgument that names it, where it
-// stands, and what is allowed.
+// Parses `CARD[,memory=80GiB][,devices=2][,lag=5ms][,outside=500MiB]`. Sizes are whole numbers with
+// a unit (B, KiB, MiB, GiB, TiB), durations with ns, us, ms or s. Strict: an unknown card or key, a
+// value without unit or out of range, or a key given twice is an InvalidArgument that names it,
+// where it stands, and what is allowed.
 absl::StatusOr<SimOptions> ParseSimOptions(absl::string_view text);
 
 // The text that ParseSimOptions turns into `options`, every key written out.

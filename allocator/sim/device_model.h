@@ -1,9 +1,9 @@
-// DeviceModel: one simulated machine with its GPUs. Memory, streams and a clock, and what needs more
-// than one of them: copies, fills, frees that wait, uses of memory by submitted work.
+// DeviceModel: one simulated machine with its GPUs. Memory, streams and a clock, and what needs
+// more than one of them: copies, fills, frees that wait, uses of memory by submitted work.
 //
-// SimDriver calls it in process; sim/cuda_abi exports CUDA's functions over it. The parts are public
-// and thread-safe by themselves; each says what it promises. It does not know contexts or a current
-// device: callers name the device.
+// SimDriver calls it in process; sim/cuda_abi exports CUDA's functions over it. The parts are
+// public and thread-safe by themselves; each says what it promises. It does not know contexts or a
+// current device: callers name the device.
 //
 // Deterministic: without a real clock, the same calls give the same addresses, handles and times.
 
@@ -71,6 +71,9 @@ class DeviceModel {
 
  private:
   DeviceModel(const ModelOptions& options, std::unique_ptr<HostBacking> backing);
+
+  absl::Status CheckCopySide(DevicePtr address, Bytes bytes, DeviceIndex device,
+                             Access needed) const;
 
   const SimOptions machine_;
   SimClock clock_;

@@ -1,6 +1,7 @@
 // HostBacking: host address space that stands for device memory, so that a device address can be
 // dereferenced. One large range without access, and one sparse file without a name for all physical
-// handles, so that a handle can be mapped at several addresses. Pages that nothing touches cost nothing.
+// handles, so that a handle can be mapped at several addresses. Pages that nothing touches cost
+// nothing.
 //
 // The kernel allows about 65,530 mappings a process and merges neighbours that are adjacent in the
 // file too. So each reservation has a stretch of the file of its own (home), and a handle that is

@@ -4,8 +4,8 @@
 // Stricter than hardware: what hardware forgives (a double free, an unmap of memory that submitted
 // work still uses, a range that is not exactly a mapping) fails with what was wrong and where. It
 // knows nothing of streams; the caller says until when work uses a range (MarkUsed). With
-// Backing::kHostMemory, device addresses are addresses of this process and hold data; with kNone they
-// are only numbers, and the model needs no memory.
+// Backing::kHostMemory, device addresses are addresses of this process and hold data; with kNone
+// they are only numbers, and the model needs no memory.
 //
 // Errors are DriverErrors (see driver.h) named after the CUDA function. Thread-safe.
 
@@ -63,7 +63,7 @@ class MemoryModel {
               DevicePtr address_base);
   ~MemoryModel();
 
-  int device_count() const { return static_cast<int>(devices_.size()); }
+  int device_count() const { return device_count_; }
   bool backed() const { return backing_ != nullptr; }
 
   // --- The device (cuMemGetInfo and its script) ---
@@ -82,7 +82,8 @@ class MemoryModel {
                                            DevicePtr hint);
   absl::Status FreeAddress(DevicePtr address, Bytes bytes);
   absl::StatusOr<PhysicalHandle> CreateMemory(DeviceIndex device, Bytes bytes);
-  // Drops one reference to the handle; its memory goes with the last reference and the last mapping.
+  // Drops one reference to the handle; its memory goes with the last reference and the last
+  // mapping.
   absl::Status ReleaseMemory(PhysicalHandle handle);
   // cuMemRetainAllocationHandle: one more reference to the handle that is mapped at `address`.
   absl::StatusOr<PhysicalHandle> RetainMemory(DevicePtr address);
@@ -107,8 +108,9 @@ class MemoryModel {
   std::optional<PointerInfo> LookUp(DevicePtr address) const;
   // Whether the address is device address space of this model, in use or not.
   bool IsDeviceAddress(DevicePtr address) const;
-  // OK if `device` may touch all of [address, address + bytes): inside one allocation, or mapped and
-  // opened to the device without a gap. Else CUDA_ERROR_ILLEGAL_ADDRESS naming the first bad byte.
+  // OK if `device` may touch all of [address, address + bytes): inside one allocation, or mapped
+  // and opened to the device without a gap. Else CUDA_ERROR_ILLEGAL_ADDRESS naming the first bad
+  // byte.
   absl::Status CheckAccess(DevicePtr address, Bytes bytes, DeviceIndex device, Access needed) const;
   MemoryCensus Census() const;
 
@@ -127,57 +129,64 @@ class MemoryModel {
     Bytes allocation_bytes = 0;  // as charged: see ChargedBytes
     Bytes ours() const { return physical_bytes + allocation_bytes; }
   };
-  struct Range {  // of address space; keyed by its start, ranges never overlap
-    Bytes bytes;
+  struct Range {       // of address space; keyed by its start, ranges never overlap
+    Bytes bytes;       // as asked for
+    Bytes span_bytes;  // that it takes
     DeviceIndex device;
-    bool is_allocation;  // else a reservation
-    uint64_t mappings;   // in a reservation
-    uint64_t buffer_id;
-    DevicePtr home_offset;  // of a reservation: see HostBacking
+    bool is_allocation = false;  // else a reservation
+    uint64_t mappings = 0;       // in a reservation
+    uint64_t buffer_id = 0;
+    uint64_t file_home = 0;  // of a reservation, if backed: see HostBacking
   };
   struct Handle {
     Bytes bytes;
     DeviceIndex device;
-    int references;
-    int mappings;
-    uint64_t buffer_id;
-    std::optional<uint64_t> file_offset;  // once first mapped, if backed
+    int references = 1;
+    int mappings = 0;
+    uint64_t buffer_id = 0;
+    std::optional<uint64_t> file_offset = std::nullopt;  // once first mapped, if backed
   };
   struct Mapping {
     Bytes bytes;
     PhysicalHandle handle;
-    uint64_t used_until_ns;
-    uint64_t read_mask, write_mask;  // bit d: device d
+    uint64_t used_until_ns = 0;
+    uint64_t read_mask = 0, write_mask = 0;  // bit d: device d
   };
   using Ranges = absl::btree_map<DevicePtr, Range>;
   using Mappings = absl::btree_map<DevicePtr, Mapping>;
 
-  bool ValidDevice(DeviceIndex device) const;
-  absl::Status TakeMemory(DeviceIndex device, Bytes bytes, absl::string_view what)
+  absl::Status CheckDevice(DeviceIndex device, absl::string_view what) const;
+  absl::Status TakeMemory(Device& device, Bytes bytes, absl::string_view function)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  DevicePtr FindAddress(Bytes bytes, Bytes alignment, DevicePtr hint) const
+  // 0 if there is none left.
+  DevicePtr FindAddress(Bytes bytes, Bytes alignment, DevicePtr hint)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  DevicePtr FirstFit(Bytes bytes, Bytes alignment) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool RangeIsFree(DevicePtr address, Bytes bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Ranges::const_iterator FindRange(DevicePtr address) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Mappings::const_iterator FindMapping(DevicePtr address) const
+  void InsertRange(DevicePtr address, const Range& range) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EraseRange(DevicePtr address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // OK if whole mappings make up exactly [address, address + bytes); else the problem, of
+  // `function`.
+  absl::Status CheckWholeMappings(DevicePtr address, Bytes bytes, absl::string_view function) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The mappings that make up exactly [address, address + bytes), or an error that starts with
-  // `what`.
-  absl::Status CheckWholeMappings(DevicePtr address, Bytes bytes, absl::string_view what) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void DropHandleIfUnused(PhysicalHandle id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status MapBacking(DevicePtr address, const Range& range, DevicePtr range_address,
+                          Handle& handle) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status ProtectBacking(DevicePtr address, Bytes bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DropHandleIfUnused(PhysicalHandle id, Handle& handle) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   SimClock* const clock_;
+  const int device_count_;
   const std::unique_ptr<HostBacking> backing_;
   const DevicePtr region_base_;
   const Bytes region_bytes_;
 
   mutable absl::Mutex mutex_;
-  std::vector<Device> devices_;
+  std::vector<Device> devices_ ABSL_GUARDED_BY(mutex_);
   Ranges ranges_ ABSL_GUARDED_BY(mutex_);
   Mappings mappings_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<PhysicalHandle, Handle> handles_ ABSL_GUARDED_BY(mutex_);
   absl::btree_map<DevicePtr, Range> host_ranges_ ABSL_GUARDED_BY(mutex_);
+  DevicePtr lowest_free_ ABSL_GUARDED_BY(mutex_);  // no address below it is free
   PhysicalHandle next_handle_ ABSL_GUARDED_BY(mutex_) = 1;
   uint64_t next_buffer_id_ ABSL_GUARDED_BY(mutex_) = 1;
 };

@@ -1,13 +1,13 @@
-// StreamModel: streams, events, stream captures and graphs of the simulated devices: handles with an
-// order in time.
+// StreamModel: streams, events, stream captures and graphs of the simulated devices: handles with
+// an order in time.
 //
-// Work submitted to a stream at host time t is done at t + lag, plus its own duration, and not before
-// the work ahead of it in the stream, nor before what the stream was told to wait for. The legacy
-// default stream and blocking streams wait for each other as in CUDA. Nothing ever sleeps: a host
-// that waits skips the clock forward. Handles are reused after destruction, stream ids never.
+// Work submitted to a stream at host time t is done at t + lag, plus its own duration, and not
+// before the work ahead of it in the stream, nor before what the stream was told to wait for. The
+// legacy default stream and blocking streams wait for each other as in CUDA. Nothing ever sleeps: a
+// host that waits skips the clock forward. Handles are reused after destruction, stream ids never.
 //
-// A `stream` argument is a created handle, or nullptr / kLegacyStream / kPerThreadStream, which mean
-// `device`'s; a created handle belongs to its own device, whatever `device` says.
+// A `stream` argument is a created handle, or nullptr / LegacyStream() / PerThreadStream(), which
+// mean `device`'s; a created handle belongs to its own device, whatever `device` says.
 //
 // Knows nothing of memory. Errors are DriverErrors (see driver.h) named after the CUDA function.
 // Thread-safe.
@@ -17,15 +17,10 @@
 
 #include <cstdint>
 #include <memory>
-#include <vector>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/synchronization/mutex.h"
 #include "allocator/base/units.h"
 #include "allocator/sim/sim_clock.h"
 
@@ -67,6 +62,11 @@ struct EventOptions {
   bool timing = true;
 };
 
+struct Submission {
+  uint64_t done_ns = 0;   // when the work will be done
+  bool captured = false;  // it became a node of a graph and never runs
+};
+
 struct StreamCensus {
   uint64_t streams = 0, events = 0, captures = 0, graphs = 0, graph_execs = 0;
   uint64_t submissions = 0;  // ever
@@ -86,9 +86,9 @@ class StreamModel {
   // The stream's work still gets done.
   absl::Status DestroyStream(StreamHandle stream);
   absl::StatusOr<StreamInfo> GetStream(DeviceIndex device, StreamHandle stream);
-  // Work (a kernel, a copy, a graph) that runs for `duration_ns`. Returns when it will be done; while
-  // the stream is captured it becomes a node of the graph and 0 is returned.
-  absl::StatusOr<uint64_t> Submit(DeviceIndex device, StreamHandle stream, uint64_t duration_ns = 0);
+  // Work (a kernel, a copy, a graph) that runs for `duration_ns`.
+  absl::StatusOr<Submission> Submit(DeviceIndex device, StreamHandle stream,
+                                    uint64_t duration_ns = 0);
   // Whether all of the stream's work is done.
   absl::StatusOr<bool> QueryStream(DeviceIndex device, StreamHandle stream);
   absl::Status SynchronizeStream(DeviceIndex device, StreamHandle stream);
@@ -119,9 +119,9 @@ class StreamModel {
   // CUDA_ERROR_STREAM_CAPTURE_IMPLICIT for the legacy stream beside a capture of a blocking stream,
   // which that capture does not survive.
   absl::StatusOr<CaptureInfo> GetCapture(DeviceIndex device, StreamHandle stream);
-  // For calls that CUDA calls potentially unsafe (cudaMalloc, cudaFree, queries, synchronous copies):
-  // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED where a capture and the thread's mode forbid them, and the
-  // captures concerned are invalid from then on. `what`: "cuMemAlloc".
+  // For calls that CUDA calls potentially unsafe (cudaMalloc, cudaFree, queries, synchronous
+  // copies): CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED where a capture and the thread's mode forbid
+  // them, and the captures concerned are invalid from then on. `what`: "cuMemAlloc".
   absl::Status CheckUnsafeCall(absl::string_view what);
 
   // --- Graphs ---

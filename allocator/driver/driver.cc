@@ -1,0 +1,62 @@
+#include "allocator/driver/driver.h"
+
+#include "absl/strings/cord.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "allocator/driver/cuda_results.h"
+
+namespace offcut {
+namespace {
+
+constexpr char kResultPayload[] = "offcut/CUresult";
+
+struct ResultRow {
+  absl::string_view cuda_name;
+  absl::StatusCode status_code;
+};
+
+ResultRow FindResult(int cu_result) {
+  switch (cu_result) {
+#define OFFCUT_CUDA_RESULT(name, number, cuda_name, status_code) \
+  case number:                                                   \
+    return {cuda_name, absl::StatusCode::k##status_code};
+#include "allocator/driver/cuda_results.def"
+#undef OFFCUT_CUDA_RESULT
+    default:
+      return {"unknown CUDA error", absl::StatusCode::kInternal};
+  }
+}
+
+}  // namespace
+
+absl::string_view DriverCallName(uint8_t number) {
+  switch (number) {
+#define OFFCUT_DRIVER_CALL(name, number, cuda_name) \
+  case number:                                      \
+    return cuda_name;
+#include "allocator/driver/driver_calls.def"
+#undef OFFCUT_DRIVER_CALL
+    default:
+      return "";
+  }
+}
+
+absl::Status DriverError(int cu_result, absl::string_view what) {
+  if (cu_result == CudaResult::kSuccess) return absl::OkStatus();
+  const ResultRow row = FindResult(cu_result);
+  absl::Status status(row.status_code,
+                      absl::StrCat(what, ": ", row.cuda_name, " (", cu_result, ")"));
+  status.SetPayload(kResultPayload, absl::Cord(absl::StrCat(cu_result)));
+  return status;
+}
+
+int DriverErrorCode(const absl::Status& status) {
+  if (status.ok()) return CudaResult::kSuccess;
+  int cu_result = -1;
+  if (const auto payload = status.GetPayload(kResultPayload); payload.has_value()) {
+    (void)absl::SimpleAtoi(std::string(*payload), &cu_result);
+  }
+  return cu_result;
+}
+
+}  // namespace offcut

@@ -1,0 +1,568 @@
+#include "allocator/sim/memory_model.h"
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "allocator/base/status_macros.h"
+#include "allocator/driver/cuda_results.h"
+#include "allocator/driver/driver.h"
+
+namespace offcut::sim {
+namespace {
+
+// Where nothing backs addresses: as much as CUDA's 47 bits leave above the base.
+constexpr Bytes kUnbackedRegionBytes = 64 * 1024 * kGiB;
+
+bool IsPowerOfTwo(uint64_t value) { return value != 0 && (value & (value - 1)) == 0; }
+
+bool IsGranular(uint64_t value) { return value % kGranularity == 0; }
+
+std::string Hex(DevicePtr address) { return absl::StrFormat("0x%x", address); }
+
+// "cuMemMap(2097152 bytes at 0x200000000000): handle 7 is unknown"
+absl::Status Error(int cu_result, absl::string_view function, Bytes bytes, DevicePtr address,
+                   absl::string_view problem) {
+  return DriverError(
+      cu_result, absl::StrCat(function, "(", bytes, " bytes at ", Hex(address), "): ", problem));
+}
+
+absl::Status HandleError(absl::string_view function, PhysicalHandle handle) {
+  return DriverError(CudaResult::kInvalidValue,
+                     absl::StrCat(function, "(handle ", handle,
+                                  "): no such handle; never created, or released before"));
+}
+
+// A host that refuses what the simulation needs is no fault of the program's.
+absl::Status BackingError(absl::string_view function, const absl::Status& cause) {
+  if (cause.ok()) return cause;
+  return DriverError(CudaResult::kOperatingSystem,
+                     absl::StrCat(function, ": the simulation failed: ", cause.message()));
+}
+
+// The driver hands out whole granules, and serves small allocations from shared ones.
+Bytes ChargedBytes(Bytes bytes) {
+  return RoundUp(bytes, bytes < kMiB ? kBlockAlignment : kGranularity);
+}
+
+// The entry of an ordered map of ranges that holds `address`, or end().
+template <typename Map>
+auto FindHolding(Map& map, DevicePtr address) {
+  auto it = map.upper_bound(address);
+  if (it == map.begin()) return map.end();
+  --it;
+  return address - it->first < it->second.bytes ? it : map.end();
+}
+
+}  // namespace
+
+MemoryModel::MemoryModel(const SimOptions& options, std::unique_ptr<HostBacking> backing,
+                         SimClock* clock, DevicePtr address_base)
+    : clock_(clock),
+      device_count_(options.devices),
+      backing_(std::move(backing)),
+      region_base_(backing_ ? backing_->region_base() : address_base),
+      region_bytes_(backing_ ? backing_->region_bytes() : kUnbackedRegionBytes),
+      devices_(options.devices,
+               Device{.total_bytes = options.TotalBytes(), .outside_bytes = options.outside_bytes}),
+      lowest_free_(region_base_) {}
+
+MemoryModel::~MemoryModel() = default;
+
+absl::Status MemoryModel::CheckDevice(DeviceIndex device, absl::string_view what) const {
+  if (device >= 0 && device < device_count_) return absl::OkStatus();
+  return DriverError(CudaResult::kInvalidDevice,
+                     absl::StrCat(what, ": device ", device, " of ", device_count_));
+}
+
+// --- The device ---
+
+absl::StatusOr<MemoryModel::Info> MemoryModel::GetInfo(DeviceIndex device) const {
+  OFFCUT_RETURN_IF_ERROR(CheckDevice(device, "cuMemGetInfo"));
+  absl::MutexLock lock(&mutex_);
+  const Device& d = devices_[device];
+  const Bytes used = std::min(d.total_bytes, d.outside_bytes + d.ours());
+  return Info{
+      .total_bytes = d.total_bytes, .free_bytes = d.total_bytes - used, .ours_bytes = d.ours()};
+}
+
+absl::Status MemoryModel::SetOutsideBytes(DeviceIndex device, Bytes bytes) {
+  OFFCUT_RETURN_IF_ERROR(CheckDevice(device, "SetOutsideBytes"));
+  absl::MutexLock lock(&mutex_);
+  devices_[device].outside_bytes = bytes;
+  return absl::OkStatus();
+}
+
+absl::Status MemoryModel::SetTotalBytes(DeviceIndex device, Bytes bytes) {
+  OFFCUT_RETURN_IF_ERROR(CheckDevice(device, "SetTotalBytes"));
+  absl::MutexLock lock(&mutex_);
+  devices_[device].total_bytes = bytes;
+  return absl::OkStatus();
+}
+
+absl::Status MemoryModel::TakeMemory(Device& device, Bytes bytes, absl::string_view function) {
+  const Bytes used = device.outside_bytes + device.ours();
+  if (used <= device.total_bytes && bytes <= device.total_bytes - used) return absl::OkStatus();
+  return DriverError(
+      CudaResult::kOutOfMemory,
+      absl::StrCat(function, "(", bytes, " bytes on device ", &device - devices_.data(),
+                   "): ", device.total_bytes - std::min(used, device.total_bytes), " of ",
+                   device.total_bytes, " bytes are free"));
+}
+
+// --- Address space ---
+
+bool MemoryModel::RangeIsFree(DevicePtr address, Bytes bytes) const {
+  if (address < region_base_ || bytes > region_bytes_ ||
+      address - region_base_ > region_bytes_ - bytes) {
+    return false;
+  }
+  const auto next = ranges_.lower_bound(address);
+  if (next != ranges_.end() && next->first - address < bytes) return false;
+  if (next == ranges_.begin()) return true;
+  const auto& [before, range] = *std::prev(next);
+  return before + range.span_bytes <= address;
+}
+
+DevicePtr MemoryModel::FirstFit(Bytes bytes, Bytes alignment) const {
+  DevicePtr candidate = RoundUp(lowest_free_, alignment);
+  for (auto it = ranges_.lower_bound(lowest_free_); it != ranges_.end(); ++it) {
+    if (it->first >= candidate && it->first - candidate >= bytes) break;
+    candidate = std::max(candidate, RoundUp(it->first + it->second.span_bytes, alignment));
+  }
+  return RangeIsFree(candidate, bytes) ? candidate : 0;
+}
+
+DevicePtr MemoryModel::FindAddress(Bytes bytes, Bytes alignment, DevicePtr hint) {
+  if (hint != 0 && hint % alignment == 0 && RangeIsFree(hint, bytes)) return hint;
+  return FirstFit(bytes, alignment);
+}
+
+void MemoryModel::InsertRange(DevicePtr address, const Range& range) {
+  Range& inserted = ranges_.emplace(address, range).first->second;
+  inserted.buffer_id = next_buffer_id_++;
+  if (address == lowest_free_) lowest_free_ += range.span_bytes;
+}
+
+void MemoryModel::EraseRange(DevicePtr address) {
+  lowest_free_ = std::min(lowest_free_, address);
+  ranges_.erase(address);
+}
+
+absl::StatusOr<DevicePtr> MemoryModel::ReserveAddress(DeviceIndex device, Bytes bytes,
+                                                      Bytes alignment, DevicePtr hint) {
+  constexpr char kFunction[] = "cuMemAddressReserve";
+  OFFCUT_RETURN_IF_ERROR(CheckDevice(device, kFunction));
+  if (bytes == 0 || !IsGranular(bytes)) {
+    return Error(CudaResult::kInvalidValue, kFunction, bytes, hint,
+                 "the size is no multiple of the granularity");
+  }
+  if (alignment != 0 && !IsPowerOfTwo(alignment)) {
+    return Error(CudaResult::kInvalidValue, kFunction, bytes, hint,
+                 absl::StrCat("the alignment ", alignment, " is no power of two"));
+  }
+  absl::MutexLock lock(&mutex_);
+  const DevicePtr address = FindAddress(bytes, std::max(alignment, kGranularity), hint);
+  if (address == 0) {
+    return Error(
+        CudaResult::kOutOfMemory, kFunction, bytes, hint,
+        absl::StrCat("no such range is left of ", region_bytes_, " bytes of address space"));
+  }
+  InsertRange(address, {.bytes = bytes,
+                        .span_bytes = bytes,
+                        .device = device,
+                        .file_home = backing_ ? backing_->NewHome(bytes) : 0});
+  return address;
+}
+
+absl::Status MemoryModel::FreeAddress(DevicePtr address, Bytes bytes) {
+  constexpr char kFunction[] = "cuMemAddressFree";
+  absl::MutexLock lock(&mutex_);
+  const auto it = ranges_.find(address);
+  if (it == ranges_.end() || it->second.is_allocation || it->second.bytes != bytes) {
+    return Error(CudaResult::kInvalidValue, kFunction, bytes, address,
+                 it == ranges_.end() || it->second.is_allocation
+                     ? "no reservation starts here; never made, or freed before"
+                     : absl::StrCat("the reservation here has ", it->second.bytes, " bytes"));
+  }
+  if (it->second.mappings != 0) {
+    return Error(CudaResult::kInvalidValue, kFunction, bytes, address,
+                 absl::StrCat(it->second.mappings, " mappings are left in it"));
+  }
+  EraseRange(address);
+  return absl::OkStatus();
+}
+
+// --- Physical memory ---
+
+absl::StatusOr<PhysicalHandle> MemoryModel::CreateMemory(DeviceIndex device, Bytes bytes) {
+  constexpr char kFunction[] = "cuMemCreate";
+  OFFCUT_RETURN_IF_ERROR(CheckDevice(device, kFunction));
+  if (bytes == 0 || !IsGranular(bytes)) {
+    return DriverError(
+        CudaResult::kInvalidValue,
+        absl::StrCat(kFunction, "(", bytes, " bytes): no multiple of ", kGranularity));
+  }
+  absl::MutexLock lock(&mutex_);
+  OFFCUT_RETURN_IF_ERROR(TakeMemory(devices_[device], bytes, kFunction));
+  devices_[device].physical_bytes += bytes;
+  const PhysicalHandle id = next_handle_++;
+  handles_.emplace(id, Handle{.bytes = bytes, .device = device, .buffer_id = next_buffer_id_++});
+  return id;
+}
+
+void MemoryModel::DropHandleIfUnused(PhysicalHandle id, Handle& handle) {
+  if (handle.references != 0 || handle.mappings != 0) return;
+  devices_[handle.device].physical_bytes -= handle.bytes;
+  if (handle.file_offset.has_value()) backing_->FreeFile(*handle.file_offset, handle.bytes);
+  handles_.erase(id);
+}
+
+absl::Status MemoryModel::ReleaseMemory(PhysicalHandle handle) {
+  absl::MutexLock lock(&mutex_);
+  const auto it = handles_.find(handle);
+  if (it == handles_.end() || it->second.references == 0) {
+    return HandleError("cuMemRelease", handle);
+  }
+  --it->second.references;
+  DropHandleIfUnused(handle, it->second);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<PhysicalHandle> MemoryModel::RetainMemory(DevicePtr address) {
+  absl::MutexLock lock(&mutex_);
+  const auto it = FindHolding(mappings_, address);
+  if (it == mappings_.end()) {
+    return DriverError(
+        CudaResult::kInvalidValue,
+        absl::StrCat("cuMemRetainAllocationHandle(", Hex(address), "): nothing is mapped there"));
+  }
+  ++handles_.find(it->second.handle)->second.references;
+  return it->second.handle;
+}
+
+absl::StatusOr<MemoryModel::HandleInfo> MemoryModel::GetHandle(PhysicalHandle handle) const {
+  absl::MutexLock lock(&mutex_);
+  const auto it = handles_.find(handle);
+  if (it == handles_.end() || it->second.references == 0) {
+    return HandleError("cuMemGetAllocationPropertiesFromHandle", handle);
+  }
+  const Handle& found = it->second;
+  return HandleInfo{found.device, found.bytes, found.references, found.mappings};
+}
+
+// --- Mappings ---
+
+absl::Status MemoryModel::Map(DevicePtr address, Bytes bytes, Bytes offset, PhysicalHandle handle) {
+  constexpr char kFunction[] = "cuMemMap";
+  const auto error = [&](int cu_result, absl::string_view problem) {
+    return Error(cu_result, kFunction, bytes, address, problem);
+  };
+  absl::MutexLock lock(&mutex_);
+  const auto it = handles_.find(handle);
+  if (it == handles_.end() || it->second.references == 0) return HandleError(kFunction, handle);
+  if (bytes == 0 || !IsGranular(bytes) || !IsGranular(address) ||
+      bytes + offset > it->second.bytes) {
+    return error(CudaResult::kInvalidValue,
+                 absl::StrCat("not in granules, or not within the handle's ", it->second.bytes,
+                              " bytes at offset ", offset));
+  }
+  if (bytes != it->second.bytes) {
+    return error(CudaResult::kNotSupported, absl::StrCat("a handle maps only whole; this one has ",
+                                                         it->second.bytes, " bytes"));
+  }
+  const auto range = FindHolding(ranges_, address);
+  if (range == ranges_.end() || range->second.is_allocation ||
+      address - range->first + bytes > range->second.bytes) {
+    return error(CudaResult::kInvalidValue, "not within one reservation");
+  }
+  const auto next = mappings_.lower_bound(address);
+  if (FindHolding(mappings_, address) != mappings_.end() ||
+      (next != mappings_.end() && next->first - address < bytes)) {
+    return error(CudaResult::kInvalidValue, "something is mapped there already");
+  }
+  if (backing_ != nullptr) {
+    OFFCUT_RETURN_IF_ERROR(MapBacking(address, range->second, range->first, it->second));
+  }
+  mappings_.emplace_hint(next, address, Mapping{.bytes = bytes, .handle = handle});
+  ++range->second.mappings;
+  ++it->second.mappings;
+  return absl::OkStatus();
+}
+
+absl::Status MemoryModel::MapBacking(DevicePtr address, const Range& range, DevicePtr range_address,
+                                     Handle& handle) {
+  if (!handle.file_offset.has_value()) {
+    handle.file_offset =
+        backing_->TakeFile(range.file_home + (address - range_address), handle.bytes);
+  }
+  return BackingError("cuMemMap", backing_->MapFile(address, handle.bytes, *handle.file_offset));
+}
+
+absl::Status MemoryModel::CheckWholeMappings(DevicePtr address, Bytes bytes,
+                                             absl::string_view function) const {
+  if (bytes == 0) {
+    return Error(CudaResult::kInvalidValue, function, bytes, address, "the range is empty");
+  }
+  DevicePtr expected = address;
+  for (auto it = mappings_.find(address); expected != address + bytes; ++it) {
+    if (it == mappings_.end() || it->first != expected) {
+      return Error(CudaResult::kInvalidValue, function, bytes, address,
+                   absl::StrCat("no mapping starts at ", Hex(expected)));
+    }
+    expected += it->second.bytes;
+    if (expected - address > bytes) {
+      return Error(CudaResult::kInvalidValue, function, bytes, address,
+                   absl::StrCat("the range ends inside the mapping at ", Hex(it->first)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MemoryModel::SetAccess(DevicePtr address, Bytes bytes, DeviceIndex device,
+                                    Access access) {
+  constexpr char kFunction[] = "cuMemSetAccess";
+  OFFCUT_RETURN_IF_ERROR(CheckDevice(device, kFunction));
+  absl::MutexLock lock(&mutex_);
+  OFFCUT_RETURN_IF_ERROR(CheckWholeMappings(address, bytes, kFunction));
+  const uint64_t bit = uint64_t{1} << device;
+  for (auto it = mappings_.find(address); it != mappings_.end() && it->first - address < bytes;
+       ++it) {
+    Mapping& mapping = it->second;
+    mapping.read_mask =
+        access == Access::kNone ? mapping.read_mask & ~bit : mapping.read_mask | bit;
+    mapping.write_mask =
+        access == Access::kReadWrite ? mapping.write_mask | bit : mapping.write_mask & ~bit;
+  }
+  return backing_ != nullptr ? ProtectBacking(address, bytes) : absl::OkStatus();
+}
+
+absl::Status MemoryModel::ProtectBacking(DevicePtr address, Bytes bytes) {
+  // One call for each run of equal rights, so that the kernel can merge them.
+  auto it = mappings_.find(address);
+  for (DevicePtr start = address; start - address < bytes;) {
+    const bool read = it->second.read_mask != 0, write = it->second.write_mask != 0;
+    DevicePtr end = start;
+    while (end - address < bytes && (it->second.read_mask != 0) == read &&
+           (it->second.write_mask != 0) == write) {
+      end += it->second.bytes;
+      ++it;
+    }
+    OFFCUT_RETURN_IF_ERROR(
+        BackingError("cuMemSetAccess", backing_->Protect(start, end - start, read, write)));
+    start = end;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Access> MemoryModel::GetAccess(DevicePtr address, DeviceIndex device) const {
+  constexpr char kFunction[] = "cuMemGetAccess";
+  OFFCUT_RETURN_IF_ERROR(CheckDevice(device, kFunction));
+  absl::MutexLock lock(&mutex_);
+  const auto it = FindHolding(mappings_, address);
+  if (it == mappings_.end()) {
+    return Error(CudaResult::kInvalidValue, kFunction, 0, address, "nothing is mapped there");
+  }
+  const uint64_t bit = uint64_t{1} << device;
+  if ((it->second.write_mask & bit) != 0) return Access::kReadWrite;
+  return (it->second.read_mask & bit) != 0 ? Access::kRead : Access::kNone;
+}
+
+absl::Status MemoryModel::Unmap(DevicePtr address, Bytes bytes) {
+  constexpr char kFunction[] = "cuMemUnmap";
+  absl::MutexLock lock(&mutex_);
+  OFFCUT_RETURN_IF_ERROR(CheckWholeMappings(address, bytes, kFunction));
+  const auto first = mappings_.find(address);
+  const auto last = mappings_.lower_bound(address + bytes);
+  for (auto it = first; it != last; ++it) {
+    const uint64_t now_ns = clock_->NowNs();
+    if (it->second.used_until_ns <= now_ns) continue;
+    return Error(CudaResult::kIllegalAddress, kFunction, bytes, address,
+                 absl::StrCat("submitted work still uses the mapping at ", Hex(it->first), ", for ",
+                              it->second.used_until_ns - now_ns, " ns"));
+  }
+  if (backing_ != nullptr) {
+    OFFCUT_RETURN_IF_ERROR(BackingError(kFunction, backing_->Decommit(address, bytes)));
+  }
+  for (auto it = first; it != last; ++it) {
+    const auto handle = handles_.find(it->second.handle);
+    --handle->second.mappings;
+    DropHandleIfUnused(handle->first, handle->second);
+    --FindHolding(ranges_, it->first)->second.mappings;
+  }
+  mappings_.erase(first, last);
+  return absl::OkStatus();
+}
+
+// --- Allocations, host memory ---
+
+absl::StatusOr<DevicePtr> MemoryModel::AllocateMemory(DeviceIndex device, Bytes bytes) {
+  constexpr char kFunction[] = "cuMemAlloc";
+  OFFCUT_RETURN_IF_ERROR(CheckDevice(device, kFunction));
+  if (bytes == 0) {
+    return Error(CudaResult::kInvalidValue, kFunction, bytes, 0, "the size is zero");
+  }
+  absl::MutexLock lock(&mutex_);
+  // Far above any memory, and rounding it up would overflow.
+  const Bytes charged = bytes > region_bytes_ ? bytes : ChargedBytes(bytes);
+  OFFCUT_RETURN_IF_ERROR(TakeMemory(devices_[device], charged, kFunction));
+  const Bytes alignment = bytes < kMiB ? HostBacking::PageBytes() : kGranularity;
+  const Bytes span_bytes = RoundUp(bytes, alignment);
+  const DevicePtr address = FindAddress(span_bytes, alignment, 0);
+  if (address == 0) {
+    return Error(CudaResult::kOutOfMemory, kFunction, bytes, 0, "no address space is left");
+  }
+  if (backing_ != nullptr) {
+    OFFCUT_RETURN_IF_ERROR(BackingError(kFunction, backing_->Commit(address, span_bytes)));
+  }
+  devices_[device].allocation_bytes += charged;
+  InsertRange(address,
+              {.bytes = bytes, .span_bytes = span_bytes, .device = device, .is_allocation = true});
+  return address;
+}
+
+absl::Status MemoryModel::FreeMemory(DevicePtr address) {
+  constexpr char kFunction[] = "cuMemFree";
+  absl::MutexLock lock(&mutex_);
+  const auto it = ranges_.find(address);
+  if (it == ranges_.end() || !it->second.is_allocation) {
+    return Error(CudaResult::kInvalidValue, kFunction, 0, address,
+                 "no allocation starts here; never made, or freed before");
+  }
+  if (backing_ != nullptr) {
+    OFFCUT_RETURN_IF_ERROR(
+        BackingError(kFunction, backing_->Decommit(address, it->second.span_bytes)));
+  }
+  devices_[it->second.device].allocation_bytes -= ChargedBytes(it->second.bytes);
+  EraseRange(address);
+  return absl::OkStatus();
+}
+
+absl::Status MemoryModel::RegisterHost(DevicePtr address, Bytes bytes, DeviceIndex device) {
+  constexpr char kFunction[] = "cuMemHostRegister";
+  OFFCUT_RETURN_IF_ERROR(CheckDevice(device, kFunction));
+  absl::MutexLock lock(&mutex_);
+  if (address == 0 || bytes == 0 || address + bytes < address) {
+    return Error(CudaResult::kInvalidValue, kFunction, bytes, address, "no range of host memory");
+  }
+  const auto next = host_ranges_.lower_bound(address);
+  if (FindHolding(host_ranges_, address) != host_ranges_.end() ||
+      (next != host_ranges_.end() && next->first - address < bytes)) {
+    return Error(CudaResult::kHostMemoryAlreadyRegistered, kFunction, bytes, address,
+                 "part of it is registered");
+  }
+  host_ranges_.emplace(
+      address,
+      Range{.bytes = bytes, .span_bytes = bytes, .device = device, .buffer_id = next_buffer_id_++});
+  return absl::OkStatus();
+}
+
+absl::Status MemoryModel::UnregisterHost(DevicePtr address) {
+  absl::MutexLock lock(&mutex_);
+  if (host_ranges_.erase(address) != 0) return absl::OkStatus();
+  return Error(CudaResult::kHostMemoryNotRegistered, "cuMemHostUnregister", 0, address,
+               "no registered range starts here");
+}
+
+// --- Questions ---
+
+bool MemoryModel::IsDeviceAddress(DevicePtr address) const {
+  return address >= region_base_ && address - region_base_ < region_bytes_;
+}
+
+std::optional<PointerInfo> MemoryModel::LookUp(DevicePtr address) const {
+  absl::MutexLock lock(&mutex_);
+  if (const auto it = FindHolding(mappings_, address); it != mappings_.end()) {
+    const Handle& handle = handles_.find(it->second.handle)->second;
+    return PointerInfo{.kind = PointerKind::kMapping,
+                       .device = handle.device,
+                       .base = it->first,
+                       .bytes = it->second.bytes,
+                       .handle = it->second.handle,
+                       .buffer_id = handle.buffer_id};
+  }
+  const auto from_range = [](PointerKind kind, DevicePtr base, const Range& range) {
+    return PointerInfo{.kind = kind,
+                       .device = range.device,
+                       .base = base,
+                       .bytes = range.bytes,
+                       .handle = 0,
+                       .buffer_id = range.buffer_id};
+  };
+  if (const auto it = FindHolding(ranges_, address); it != ranges_.end()) {
+    return from_range(it->second.is_allocation ? PointerKind::kAllocation : PointerKind::kReserved,
+                      it->first, it->second);
+  }
+  if (const auto it = FindHolding(host_ranges_, address); it != host_ranges_.end()) {
+    return from_range(PointerKind::kHost, it->first, it->second);
+  }
+  return std::nullopt;
+}
+
+absl::Status MemoryModel::CheckAccess(DevicePtr address, Bytes bytes, DeviceIndex device,
+                                      Access needed) const {
+  constexpr char kFunction[] = "memory access";
+  OFFCUT_RETURN_IF_ERROR(CheckDevice(device, kFunction));
+  absl::MutexLock lock(&mutex_);
+  const auto error = [&](absl::string_view problem, DevicePtr where) {
+    return Error(CudaResult::kIllegalAddress, kFunction, bytes, address,
+                 absl::StrCat(problem, " ", Hex(where)));
+  };
+  if (const auto range = FindHolding(ranges_, address);
+      range != ranges_.end() && range->second.is_allocation) {
+    if (bytes <= range->first + range->second.bytes - address) return absl::OkStatus();
+    return error("beyond the end of the allocation at", range->first);
+  }
+  const uint64_t bit = uint64_t{1} << device;
+  DevicePtr reached = address;
+  for (auto it = FindHolding(mappings_, address); reached - address < bytes; ++it) {
+    if (it == mappings_.end() || it->first > reached) return error("nothing is mapped at", reached);
+    const uint64_t mask =
+        needed == Access::kReadWrite ? it->second.write_mask : it->second.read_mask;
+    if ((mask & bit) == 0) {
+      return error(absl::StrCat("access was never opened to device ", device, " at"), reached);
+    }
+    reached = it->first + it->second.bytes;
+  }
+  return absl::OkStatus();
+}
+
+MemoryCensus MemoryModel::Census() const {
+  absl::MutexLock lock(&mutex_);
+  MemoryCensus census{
+      .handles = handles_.size(), .mappings = mappings_.size(), .host_ranges = host_ranges_.size()};
+  for (const auto& [address, range] : ranges_) {
+    ++(range.is_allocation ? census.allocations : census.reservations);
+    (range.is_allocation ? census.allocation_bytes : census.reserved_address_bytes) += range.bytes;
+  }
+  for (const auto& [id, handle] : handles_) census.physical_bytes += handle.bytes;
+  for (const auto& [address, mapping] : mappings_) census.mapped_bytes += mapping.bytes;
+  return census;
+}
+
+void MemoryModel::MarkUsed(DevicePtr address, Bytes bytes, uint64_t until_ns) {
+  absl::MutexLock lock(&mutex_);
+  for (auto it = FindHolding(mappings_, address);
+       it != mappings_.end() && it->first < address + bytes; ++it) {
+    it->second.used_until_ns = std::max(it->second.used_until_ns, until_ns);
+  }
+}
+
+void MemoryModel::Fill(DevicePtr address, uint8_t value, Bytes bytes) {
+  const DevicePtr end = address + bytes;
+  const DevicePtr pages = RoundUp(address, HostBacking::PageBytes());
+  const DevicePtr pages_end = RoundDown(end, HostBacking::PageBytes());
+  const auto set = [value](DevicePtr from, DevicePtr to) {
+    std::memset(reinterpret_cast<void*>(from), value, to - from);
+  };
+  if (value != 0 || pages >= pages_end) return set(address, end);
+  set(address, pages);
+  backing_->DropPages(pages, pages_end - pages);
+  set(pages_end, end);
+}
+
+}  // namespace offcut::sim

@@ -1,0 +1,293 @@
+// The part of StreamModel that captures streams into graphs.
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "allocator/base/status_macros.h"
+#include "allocator/driver/cuda_results.h"
+#include "allocator/driver/driver.h"
+#include "allocator/sim/stream_model_impl.h"
+
+namespace offcut::sim {
+namespace {
+
+thread_local CaptureMode thread_capture_mode = CaptureMode::kGlobal;
+
+}  // namespace
+
+// --- Impl ---
+
+absl::Status StreamModel::Impl::CheckImplicit(const Stream& stream, absl::string_view function) {
+  if (captures.empty() || &stream != &devices[stream.device].legacy) return absl::OkStatus();
+  bool forbidden = false;
+  ForEachStream([&](const Stream& other) {
+    if (other.capture_id == 0 || other.device != stream.device || !other.is_blocking()) return;
+    captures.find(other.capture_id)->second.valid = false;
+    forbidden = true;
+  });
+  if (!forbidden) return absl::OkStatus();
+  return DriverError(CudaResult::kStreamCaptureImplicit,
+                     absl::StrCat(function,
+                                  ": the legacy stream beside a blocking stream that is "
+                                  "being captured; that capture is now invalid"));
+}
+
+absl::StatusOr<StreamModel::Impl::Capture*> StreamModel::Impl::FindCapture(
+    const Stream& stream, absl::string_view function) {
+  if (stream.capture_id == 0) return nullptr;
+  Capture& capture = captures.find(stream.capture_id)->second;
+  if (!capture.valid) {
+    return DriverError(CudaResult::kStreamCaptureInvalidated,
+                       absl::StrCat(function, ": the stream's capture was made invalid before"));
+  }
+  return &capture;
+}
+
+absl::StatusOr<StreamModel::Impl::Capture*> StreamModel::Impl::CheckSubmit(
+    const Stream& stream, absl::string_view function) {
+  if (captures.empty()) return nullptr;
+  OFFCUT_RETURN_IF_ERROR(CheckImplicit(stream, function));
+  return FindCapture(stream, function);
+}
+
+absl::Status StreamModel::Impl::CheckUnsafe(absl::string_view function) {
+  if (captures.empty() || thread_capture_mode == CaptureMode::kRelaxed) return absl::OkStatus();
+  const uint64_t thread = ThisThread();
+  bool forbidden = false;
+  for (auto& [id, capture] : captures) {
+    const bool own = capture.thread == thread && capture.mode != CaptureMode::kRelaxed;
+    const bool other = capture.thread != thread && capture.mode == CaptureMode::kGlobal &&
+                       thread_capture_mode == CaptureMode::kGlobal;
+    if (!own && !other) continue;
+    capture.valid = false;
+    forbidden = true;
+  }
+  if (!forbidden) return absl::OkStatus();
+  return DriverError(CudaResult::kStreamCaptureUnsupported,
+                     absl::StrCat(function,
+                                  ": not allowed while a stream is being captured, in this "
+                                  "thread's capture mode; that capture is now invalid"));
+}
+
+absl::Status StreamModel::Impl::CheckNotCaptured(const Stream& stream, absl::string_view function) {
+  OFFCUT_ASSIGN_OR_RETURN(Capture * capture, FindCapture(stream, function));
+  if (capture == nullptr) return absl::OkStatus();
+  capture->valid = false;
+  return DriverError(CudaResult::kStreamCaptureUnsupported,
+                     absl::StrCat(function, ": the stream is being captured; not any more"));
+}
+
+absl::Status StreamModel::Impl::CheckNotCaptured(const Event& event, absl::string_view function) {
+  if (event.capture_id == 0) return absl::OkStatus();
+  if (const auto capture = captures.find(event.capture_id); capture != captures.end()) {
+    capture->second.valid = false;
+  }
+  return DriverError(CudaResult::kCapturedEvent,
+                     absl::StrCat(function, ": the event was last recorded in a capture"));
+}
+
+absl::Status StreamModel::Impl::CheckNoCapture(DeviceIndex device, absl::string_view function) {
+  bool forbidden = false;
+  for (auto& [id, capture] : captures) {
+    if (capture.device != device) continue;
+    capture.valid = false;
+    forbidden = true;
+  }
+  if (!forbidden) return absl::OkStatus();
+  return DriverError(CudaResult::kStreamCaptureUnsupported,
+                     absl::StrCat(function, ": device ", device,
+                                  " has a stream that is being captured; not any more"));
+}
+
+void StreamModel::Impl::AddNode(Stream& stream, Capture& capture) {
+  ++graphs.Find(capture.graph)->nodes;
+  stream.reach[stream.id] = ++stream.capture_nodes;
+}
+
+absl::Status StreamModel::Impl::WaitInCapture(Stream& stream, const Event& event) {
+  constexpr char kFunction[] = "cuStreamWaitEvent";
+  if (event.capture_id == 0 || captures.find(event.capture_id) == captures.end()) {
+    if (event.capture_id == 0 && !event.done_ns.has_value()) return absl::OkStatus();
+    if (stream.capture_id == 0) return absl::OkStatus();  // of a capture that has ended
+    captures.find(stream.capture_id)->second.valid = false;
+    return DriverError(CudaResult::kStreamCaptureIsolation,
+                       absl::StrCat(kFunction,
+                                    ": the captured stream would wait for an event "
+                                    "recorded outside of the capture"));
+  }
+  if (stream.capture_id == 0) {
+    if (&stream == &devices[stream.device].legacy) {
+      captures.find(event.capture_id)->second.valid = false;
+      return DriverError(CudaResult::kStreamCaptureImplicit,
+                         absl::StrCat(kFunction, ": the legacy stream cannot join a capture"));
+    }
+    stream.capture_id = event.capture_id;
+    stream.capture_nodes = 0;
+    stream.reach.clear();
+  } else if (stream.capture_id != event.capture_id) {
+    captures.find(stream.capture_id)->second.valid = false;
+    captures.find(event.capture_id)->second.valid = false;
+    return DriverError(CudaResult::kStreamCaptureMerge,
+                       absl::StrCat(kFunction, ": would merge two captures"));
+  }
+  for (const auto& [id, nodes] : event.reach) {
+    stream.reach[id] = std::max(stream.reach[id], nodes);
+  }
+  return absl::OkStatus();
+}
+
+void StreamModel::Impl::Forget(uint64_t capture_id) {
+  const auto it = captures.find(capture_id);
+  if (!it->second.valid && it->second.owns_graph) graphs.Destroy(it->second.graph);
+  captures.erase(it);
+  ForEachStream([&](Stream& stream) {
+    if (stream.capture_id == capture_id) stream.capture_id = 0;
+  });
+}
+
+// --- Capture ---
+
+CaptureMode StreamModel::ExchangeThreadCaptureMode(CaptureMode mode) {
+  return std::exchange(thread_capture_mode, mode);
+}
+
+absl::Status StreamModel::BeginCapture(DeviceIndex device, StreamHandle stream, CaptureMode mode,
+                                       GraphHandle graph) {
+  constexpr char kFunction[] = "cuStreamBeginCapture";
+  absl::MutexLock lock(&impl_->mutex);
+  OFFCUT_ASSIGN_OR_RETURN(Impl::Stream * found, impl_->Find(device, stream, kFunction));
+  if (found == &impl_->devices[found->device].legacy) {
+    return DriverError(CudaResult::kStreamCaptureUnsupported,
+                       absl::StrCat(kFunction, ": the legacy stream cannot be captured"));
+  }
+  if (found->capture_id != 0) {
+    return DriverError(CudaResult::kIllegalState,
+                       absl::StrCat(kFunction, ": the stream is being captured already"));
+  }
+  if (graph != nullptr && impl_->graphs.Find(graph) == nullptr) {
+    return DriverError(CudaResult::kInvalidValue, absl::StrCat(kFunction, ": no such graph"));
+  }
+  const bool owns_graph = graph == nullptr;
+  if (owns_graph) graph = impl_->graphs.Create({});
+  found->capture_id = impl_->next_capture_id++;
+  found->capture_nodes = 0;
+  found->reach.clear();
+  impl_->captures.emplace(found->capture_id, Impl::Capture{.mode = mode,
+                                                           .thread = Impl::ThisThread(),
+                                                           .origin = found->id,
+                                                           .device = found->device,
+                                                           .graph = graph,
+                                                           .owns_graph = owns_graph});
+  return absl::OkStatus();
+}
+
+absl::StatusOr<GraphHandle> StreamModel::EndCapture(DeviceIndex device, StreamHandle stream) {
+  constexpr char kFunction[] = "cuStreamEndCapture";
+  absl::MutexLock lock(&impl_->mutex);
+  OFFCUT_ASSIGN_OR_RETURN(Impl::Stream * origin, impl_->Find(device, stream, kFunction));
+  const auto it = impl_->captures.find(origin->capture_id);
+  if (it == impl_->captures.end()) {
+    return DriverError(CudaResult::kIllegalState,
+                       absl::StrCat(kFunction, ": the stream is not being captured"));
+  }
+  Impl::Capture& capture = it->second;
+  if (capture.origin != origin->id) {
+    capture.valid = false;
+    return DriverError(CudaResult::kStreamCaptureUnmatched,
+                       absl::StrCat(kFunction, ": the capture began on another stream"));
+  }
+  if (capture.thread != Impl::ThisThread() && capture.mode != CaptureMode::kRelaxed) {
+    return DriverError(CudaResult::kStreamCaptureWrongThread,
+                       absl::StrCat(kFunction, ": the capture began on another thread"));
+  }
+  int error = capture.valid ? CudaResult::kSuccess : CudaResult::kStreamCaptureInvalidated;
+  impl_->ForEachStream([&](const Impl::Stream& member) {
+    if (member.capture_id != origin->capture_id || &member == origin || !capture.valid) return;
+    const auto reach = origin->reach.find(member.id);
+    const uint64_t joined_nodes = reach == origin->reach.end() ? 0 : reach->second;
+    if (joined_nodes < member.capture_nodes) error = CudaResult::kStreamCaptureUnjoined;
+  });
+  const GraphHandle graph = capture.graph;
+  capture.valid = error == CudaResult::kSuccess;
+  impl_->Forget(origin->capture_id);
+  if (error == CudaResult::kSuccess) return graph;
+  return DriverError(error, absl::StrCat(kFunction, error == CudaResult::kStreamCaptureUnjoined
+                                                        ? ": forked work was not joined"
+                                                        : ": the capture was made invalid before"));
+}
+
+absl::StatusOr<CaptureInfo> StreamModel::GetCapture(DeviceIndex device, StreamHandle stream) {
+  constexpr char kFunction[] = "cuStreamIsCapturing";
+  absl::MutexLock lock(&impl_->mutex);
+  OFFCUT_ASSIGN_OR_RETURN(const Impl::Stream* found, impl_->Find(device, stream, kFunction));
+  OFFCUT_RETURN_IF_ERROR(impl_->CheckImplicit(*found, kFunction));
+  const auto it = impl_->captures.find(found->capture_id);
+  if (it == impl_->captures.end()) return CaptureInfo{};
+  if (!it->second.valid) return CaptureInfo{.status = CaptureStatus::kInvalidated};
+  return CaptureInfo{.status = CaptureStatus::kActive, .id = it->first, .graph = it->second.graph};
+}
+
+absl::Status StreamModel::CheckUnsafeCall(absl::string_view what) {
+  absl::MutexLock lock(&impl_->mutex);
+  return impl_->CheckUnsafe(what);
+}
+
+// --- Graphs ---
+
+absl::StatusOr<GraphHandle> StreamModel::CreateGraph() {
+  absl::MutexLock lock(&impl_->mutex);
+  return impl_->graphs.Create({});
+}
+
+absl::StatusOr<uint64_t> StreamModel::GraphNodeCount(GraphHandle graph) {
+  absl::MutexLock lock(&impl_->mutex);
+  const Impl::Graph* found = impl_->graphs.Find(graph);
+  if (found == nullptr) {
+    return DriverError(CudaResult::kInvalidValue, "cuGraphGetNodes: no such graph");
+  }
+  return found->nodes;
+}
+
+absl::Status StreamModel::DestroyGraph(GraphHandle graph) {
+  absl::MutexLock lock(&impl_->mutex);
+  if (impl_->graphs.Find(graph) == nullptr) {
+    return DriverError(CudaResult::kInvalidValue,
+                       "cuGraphDestroy: no such graph; never created, or destroyed before");
+  }
+  impl_->graphs.Destroy(graph);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<GraphExecHandle> StreamModel::InstantiateGraph(GraphHandle graph) {
+  absl::MutexLock lock(&impl_->mutex);
+  const Impl::Graph* found = impl_->graphs.Find(graph);
+  if (found == nullptr) {
+    return DriverError(CudaResult::kInvalidValue, "cuGraphInstantiate: no such graph");
+  }
+  return impl_->graph_execs.Create(*found);
+}
+
+absl::Status StreamModel::LaunchGraph(DeviceIndex device, GraphExecHandle exec,
+                                      StreamHandle stream) {
+  {
+    absl::MutexLock lock(&impl_->mutex);
+    if (impl_->graph_execs.Find(exec) == nullptr) {
+      return DriverError(CudaResult::kInvalidValue,
+                         "cuGraphLaunch: no such executable graph; never made, or destroyed");
+    }
+  }
+  return Submit(device, stream).status();
+}
+
+absl::Status StreamModel::DestroyGraphExec(GraphExecHandle exec) {
+  absl::MutexLock lock(&impl_->mutex);
+  if (impl_->graph_execs.Find(exec) == nullptr) {
+    return DriverError(CudaResult::kInvalidValue,
+                       "cuGraphExecDestroy: no such executable graph; destroyed before?");
+  }
+  impl_->graph_execs.Destroy(exec);
+  return absl::OkStatus();
+}
+
+}  // namespace offcut::sim

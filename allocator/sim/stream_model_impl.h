@@ -1,0 +1,120 @@
+// What StreamModel is made of, shared by stream_model.cc (streams and events) and stream_capture.cc
+// (captures and graphs). Nobody else includes it.
+
+#ifndef OFFCUT_ALLOCATOR_SIM_STREAM_MODEL_IMPL_H_
+#define OFFCUT_ALLOCATOR_SIM_STREAM_MODEL_IMPL_H_
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/node_hash_map.h"
+#include "absl/synchronization/mutex.h"
+#include "allocator/sim/slot_table.h"
+#include "allocator/sim/stream_model.h"
+
+namespace offcut::sim {
+
+// How far into each stream of a capture something reaches: its dependencies. By stream id.
+using CaptureReach = absl::flat_hash_map<StreamId, uint64_t>;
+
+struct StreamModel::Impl {
+  struct Stream {
+    StreamId id;
+    DeviceIndex device;
+    StreamOptions options = {};
+    uint64_t done_ns = 0;     // when all of its work is done
+    uint64_t capture_id = 0;  // that it takes part in, or 0
+    uint64_t capture_nodes = 0;
+    CaptureReach reach = {};
+
+    bool is_blocking() const { return !options.non_blocking; }
+  };
+
+  struct Event {
+    DeviceIndex device;
+    EventOptions options = {};
+    std::optional<uint64_t> done_ns = std::nullopt;  // of the last record
+    uint64_t capture_id = 0;                         // if that was captured
+    CaptureReach reach = {};
+  };
+
+  struct Graph {
+    uint64_t nodes = 0;
+  };
+
+  struct Capture {
+    CaptureMode mode;
+    uint64_t thread;
+    StreamId origin;
+    DeviceIndex device;
+    GraphHandle graph;
+    bool owns_graph;
+    bool valid = true;
+  };
+
+  struct Device {
+    Stream legacy;
+    uint64_t blocking_done_ns = 0;  // the latest of all blocking streams, destroyed ones too
+    uint64_t done_ns = 0;           // the latest of all
+  };
+
+  explicit Impl(SimClock* clock) : clock(clock) {}
+
+  // Identifies the calling thread; never reused.
+  static uint64_t ThisThread();
+
+  absl::StatusOr<Stream*> Find(DeviceIndex device, StreamHandle stream, absl::string_view function);
+  absl::StatusOr<Event*> FindEvent(EventHandle event, absl::string_view function);
+
+  // --- Order ---
+  // When work submitted to the stream now could start.
+  uint64_t StartNs(const Stream& stream) const;
+  // When all that a wait for the stream waits for is done.
+  uint64_t WaitNs(const Stream& stream) const;
+  void SetDone(Stream& stream, uint64_t done_ns);
+
+  // --- Captures (stream_capture.cc) ---
+  // An error 906 if `stream` is a legacy stream beside a capture of a blocking stream.
+  absl::Status CheckImplicit(const Stream& stream, absl::string_view function);
+  // The capture that `stream` takes part in, nullptr if none; an error if that is invalid.
+  absl::StatusOr<Capture*> FindCapture(const Stream& stream, absl::string_view function);
+  // CheckImplicit, then FindCapture: for everything that submits to a stream.
+  absl::StatusOr<Capture*> CheckSubmit(const Stream& stream, absl::string_view function);
+  absl::Status CheckUnsafe(absl::string_view function);
+  // For calls that make no sense for captured work, and end its capture.
+  absl::Status CheckNotCaptured(const Stream& stream, absl::string_view function);
+  absl::Status CheckNotCaptured(const Event& event, absl::string_view function);
+  // For calls that concern the whole device, and end every capture on it.
+  absl::Status CheckNoCapture(DeviceIndex device, absl::string_view function);
+  void AddNode(Stream& stream, Capture& capture);
+  absl::Status WaitInCapture(Stream& stream, const Event& event);
+  // No stream takes part in it from then on.
+  void Forget(uint64_t capture_id);
+  template <typename Visit>
+  void ForEachStream(Visit visit) {
+    for (Device& device : devices) visit(device.legacy);
+    for (auto& [key, stream] : per_thread) visit(stream);
+    streams.ForEach(visit);
+  }
+
+  SimClock* const clock;
+  mutable absl::Mutex mutex;
+  uint64_t lag_ns = 0;
+  std::vector<Device> devices;
+  absl::node_hash_map<std::pair<DeviceIndex, uint64_t>, Stream> per_thread;
+  SlotTable<StreamHandle, Stream> streams{0x6000'0000'0000};
+  SlotTable<EventHandle, Event> events{0x6100'0000'0000};
+  SlotTable<GraphHandle, Graph> graphs{0x6200'0000'0000};
+  SlotTable<GraphExecHandle, Graph> graph_execs{0x6300'0000'0000};
+  absl::flat_hash_map<uint64_t, Capture> captures;
+  StreamId next_stream_id = 1;
+  uint64_t next_capture_id = 1;
+  uint64_t submissions = 0;
+};
+
+}  // namespace offcut::sim
+
+#endif  // OFFCUT_ALLOCATOR_SIM_STREAM_MODEL_IMPL_H_
