@@ -1,0 +1,97 @@
+// Arena: a range of address space that granules are mapped into, tiled by blocks.
+//
+// Owns the tiling and which granule is mapped where; owns no memory and calls no driver. Not
+// thread-safe: guarded by the device's lock.
+//
+// Invariants (audit.cc recomputes them):
+//   the tiles cover [base, base + bytes) without overlap, in order of address
+//   no two neighbours are both free, no two are both gaps
+//   gaps begin and end at multiples of the granularity
+//   a granule is mapped if and only if no gap covers it
+
+#ifndef OFFCUT_ALLOCATOR_CORE_ARENA_H_
+#define OFFCUT_ALLOCATOR_CORE_ARENA_H_
+
+#include <cstdint>
+#include <set>
+#include <vector>
+
+#include "allocator/base/units.h"
+#include "allocator/core/block.h"
+#include "allocator/core/free_index.h"
+
+namespace offcut {
+
+// Index of a granule in the device's granule pool; kNoGranule where none is mapped.
+using GranuleIndex = uint32_t;
+inline constexpr GranuleIndex kNoGranule = 0xFFFFFFFF;
+
+class Arena {
+ public:
+  // All gap. `free` and `store` outlive the arena; `pool` is the index of the pool that it belongs
+  // to.
+  Arena(DevicePtr base, Bytes bytes, Bytes granularity, uint16_t pool, FreeIndex& free,
+        BlockStore& store);
+
+  DevicePtr base() const { return base_; }
+  Bytes bytes() const { return bytes_; }
+  DevicePtr end() const { return base_ + bytes_; }
+  Bytes granularity() const { return granularity_; }
+  uint16_t pool() const { return pool_; }
+  bool Contains(DevicePtr address) const { return address - base_ < bytes_; }
+
+  const Block* first_tile() const { return first_; }
+
+  // Cuts the first `size` bytes off a free tile; they become a tile in `state`, the rest stays
+  // free.
+  Block* TakeFront(Block* free_tile, Bytes size, BlockState state);
+
+  // Makes a tile that is neither free nor gap free, merged with free neighbours. Returns the free
+  // tile.
+  Block* GiveBack(Block* tile);
+
+  // A range of one gap, whole granules, was mapped: it becomes free, merged with free neighbours.
+  Block* GapBecameFree(DevicePtr address, Bytes bytes);
+
+  // The whole granules inside a free tile become a gap. Requires: there are some.
+  void FreeBecameGap(Block* free_tile, DevicePtr address, Bytes bytes);
+
+  // Gaps by address.
+  struct ByAddress {
+    bool operator()(const Block* a, const Block* b) const { return a->address < b->address; }
+  };
+  const std::set<Block*, ByAddress>& gaps() const { return gaps_; }
+
+  // Which granule is mapped at an address (a multiple of the granularity).
+  GranuleIndex granule_at(DevicePtr address) const { return granules_[Slot(address)]; }
+  void set_granule_at(DevicePtr address, GranuleIndex granule) {
+    granules_[Slot(address)] = granule;
+  }
+
+ private:
+  size_t Slot(DevicePtr address) const { return (address - base_) / granularity_; }
+
+  // Splits `tile` at `size`; the new tile behind it has the same state and is in no index.
+  Block* SplitOff(Block* tile, Bytes size);
+  // Appends `next`, which is in no index, to `tile`.
+  void Absorb(Block* tile, Block* next);
+  // Merges a tile that is in no index with its neighbours of the same state, and indexes the
+  // result.
+  Block* Settle(Block* tile);
+  void Index(Block* tile);
+  void Unindex(Block* tile);
+
+  const DevicePtr base_;
+  const Bytes bytes_;
+  const Bytes granularity_;
+  const uint16_t pool_;
+  FreeIndex& free_;
+  BlockStore& store_;
+  Block* first_;
+  std::set<Block*, ByAddress> gaps_;
+  std::vector<GranuleIndex> granules_;
+};
+
+}  // namespace offcut
+
+#endif  // OFFCUT_ALLOCATOR_CORE_ARENA_H_

@@ -1,0 +1,272 @@
+#include "allocator/core/audit.h"
+
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+#include "allocator/base/status_macros.h"
+
+namespace offcut {
+namespace {
+
+std::string At(DevicePtr address) { return absl::StrCat("0x", absl::Hex(address)); }
+
+absl::Status Broken(const std::string& what) {
+  return absl::InternalError(absl::StrCat("audit: ", what));
+}
+
+bool IsTaken(BlockState state) {
+  return state == BlockState::kLive || state == BlockState::kPending;
+}
+
+// The tiles of an arena cover its range without overlap, in order; no two neighbours are both free
+// or both gaps; gaps are whole granules; sizes are multiples of 512.
+absl::Status AuditTiling(const StateView& view, const StateView::ArenaView& arena) {
+  DevicePtr expected = arena.base;
+  const StateView::Tile* before = nullptr;
+  for (const StateView::Tile& tile : arena.tiles) {
+    if (tile.address != expected) {
+      return Broken(
+          absl::StrCat("a tile at ", At(tile.address), " where one at ", At(expected), " is due"));
+    }
+    if (tile.size == 0 || tile.size % kBlockAlignment != 0) {
+      return Broken(absl::StrCat("the tile at ", At(tile.address), " has ", tile.size, " bytes"));
+    }
+    if (before != nullptr && before->state == tile.state &&
+        (tile.state == BlockState::kFree || tile.state == BlockState::kGap)) {
+      return Broken(
+          absl::StrCat("two neighbours at ", At(tile.address), " are both ", ToString(tile.state)));
+    }
+    if (tile.state == BlockState::kGap && ((tile.address - arena.base) % view.granularity != 0 ||
+                                           tile.size % view.granularity != 0)) {
+      return Broken(absl::StrCat("the gap at ", At(tile.address), " is not whole granules"));
+    }
+    expected = tile.address + tile.size;
+    before = &tile;
+  }
+  if (expected != arena.base + arena.bytes) {
+    return Broken(
+        absl::StrCat("the tiles of the arena at ", At(arena.base), " end at ", At(expected)));
+  }
+  return absl::OkStatus();
+}
+
+// A granule is mapped if and only if no gap covers its place.
+absl::Status AuditMapping(const StateView& view, const StateView::ArenaView& arena) {
+  std::set<DevicePtr> mapped;
+  for (const StateView::MappedGranule& granule : arena.granules) mapped.insert(granule.address);
+  std::set<DevicePtr> due;
+  for (const StateView::Tile& tile : arena.tiles) {
+    if (tile.state == BlockState::kGap) continue;
+    const DevicePtr offset = tile.address - arena.base;
+    for (DevicePtr place = offset / view.granularity * view.granularity; place < offset + tile.size;
+         place += view.granularity) {
+      due.insert(arena.base + place);
+    }
+  }
+  if (mapped != due) {
+    return Broken(absl::StrCat("the arena at ", At(arena.base), " has ", mapped.size(),
+                               " granules mapped where its tiles need ", due.size()));
+  }
+  std::set<DevicePtr> gaps;
+  for (const StateView::Tile& tile : arena.tiles) {
+    if (tile.state == BlockState::kGap) gaps.insert(tile.address);
+  }
+  if (gaps != std::set<DevicePtr>(arena.gaps.begin(), arena.gaps.end())) {
+    return Broken(absl::StrCat("the arena at ", At(arena.base), " misindexes its gaps"));
+  }
+  return absl::OkStatus();
+}
+
+// A slab's slots are equal, lie side by side within it, and as many are free as it counts.
+absl::Status AuditSlab(const StateView::Tile& tile) {
+  DevicePtr expected = tile.address;
+  uint32_t free_slots = 0;
+  for (const StateView::Slot& slot : tile.slots) {
+    if (slot.address != expected || slot.size != tile.slots.front().size) {
+      return Broken(absl::StrCat("a slot at ", At(slot.address), " of the slab at ",
+                                 At(tile.address), " is out of place"));
+    }
+    if (slot.state == BlockState::kFree) ++free_slots;
+    expected = slot.address + slot.size;
+  }
+  if (expected != tile.address + tile.size) {
+    return Broken(absl::StrCat("the slots of the slab at ", At(tile.address), " do not fill it"));
+  }
+  if (free_slots != tile.free_slots) {
+    return Broken(absl::StrCat("the slab at ", At(tile.address), " counts ", tile.free_slots,
+                               " free slots and has ", free_slots));
+  }
+  return absl::OkStatus();
+}
+
+// The free indexes hold the free tiles, each once and under its own pool, and in the order of best
+// fit.
+absl::Status AuditFreeIndexes(const StateView& view) {
+  using Key = std::tuple<uint16_t, bool, Bytes, DevicePtr>;
+  std::set<Key> due;
+  for (const StateView::ArenaView& arena : view.arenas) {
+    for (const StateView::Tile& tile : arena.tiles) {
+      if (tile.state == BlockState::kFree) {
+        due.insert({arena.pool, arena.small, tile.size, tile.address});
+      }
+    }
+  }
+  std::set<Key> indexed;
+  std::map<std::pair<uint16_t, bool>, std::pair<Bytes, DevicePtr>> last;
+  for (const StateView::FreeEntry& entry : view.free) {
+    indexed.insert({entry.pool, entry.small, entry.size, entry.address});
+    auto& [size, address] = last[{entry.pool, entry.small}];
+    if (std::tie(entry.size, entry.address) < std::tie(size, address)) {
+      return Broken(absl::StrCat("the free index of pool ", entry.pool, " is out of order at ",
+                                 At(entry.address)));
+    }
+    size = entry.size;
+    address = entry.address;
+  }
+  if (indexed != due || indexed.size() != view.free.size()) {
+    return Broken(absl::StrCat("the free indexes hold ", view.free.size(), " blocks where ",
+                               due.size(), " are free"));
+  }
+  return absl::OkStatus();
+}
+
+// The table of taken blocks holds exactly the live and pending tiles and slots; each lies in its
+// pool; a pending block waits for something; none is smaller than its request.
+absl::Status AuditTaken(const StateView& view) {
+  std::map<DevicePtr, std::tuple<Bytes, Bytes, BlockState, uint16_t>> due;
+  const auto add = [&](DevicePtr address, Bytes size, Bytes requested, BlockState state,
+                       uint16_t pool) {
+    if (IsTaken(state)) due[address] = {size, requested, state, pool};
+  };
+  for (const StateView::ArenaView& arena : view.arenas) {
+    for (const StateView::Tile& tile : arena.tiles) {
+      add(tile.address, tile.size, tile.requested, tile.state, arena.pool);
+      for (const StateView::Slot& slot : tile.slots) {
+        add(slot.address, slot.size, slot.requested, slot.state, arena.pool);
+      }
+    }
+  }
+  if (due.size() != view.taken.size()) {
+    return Broken(
+        absl::StrCat(view.taken.size(), " blocks in the table, ", due.size(), " in the arenas"));
+  }
+  size_t pending = 0;
+  for (const StateView::Taken& block : view.taken) {
+    const auto it = due.find(block.address);
+    if (block.key != block.address || it == due.end() ||
+        it->second != std::tuple(block.size, block.requested, block.state, block.pool)) {
+      return Broken(
+          absl::StrCat("the block at ", At(block.key), " is not what its arena says it is"));
+    }
+    if (block.requested == 0 || block.requested > block.size) {
+      return Broken(absl::StrCat("the block at ", At(block.address), " of ", block.size,
+                                 " bytes serves a request of ", block.requested));
+    }
+    if ((block.state == BlockState::kPending) != (block.unfinished_uses > 0)) {
+      return Broken(absl::StrCat("the block at ", At(block.address), " is ", ToString(block.state),
+                                 " with ", block.unfinished_uses, " unfinished uses"));
+    }
+    if (block.state == BlockState::kPending) ++pending;
+  }
+  if (pending != view.pending_blocks) {
+    return Broken(
+        absl::StrCat("the ledger counts ", view.pending_blocks, " pending blocks of ", pending));
+  }
+  return absl::OkStatus();
+}
+
+// Every granule is mapped where its arena says, and nowhere twice; reserved is their sum.
+absl::Status AuditGranules(const StateView& view) {
+  std::map<uint32_t, DevicePtr> by_arena;
+  for (const StateView::ArenaView& arena : view.arenas) {
+    for (const StateView::MappedGranule& granule : arena.granules) {
+      if (!by_arena.emplace(granule.index, granule.address).second) {
+        return Broken(absl::StrCat("granule ", granule.index, " is mapped twice"));
+      }
+    }
+  }
+  size_t mapped = 0;
+  for (const StateView::GranuleView& granule : view.granules) {
+    if (granule.mapped_at == 0) continue;
+    ++mapped;
+    const auto it = by_arena.find(granule.index);
+    if (it == by_arena.end() || it->second != granule.mapped_at) {
+      return Broken(absl::StrCat("granule ", granule.index, " is not at ", At(granule.mapped_at)));
+    }
+  }
+  if (mapped != by_arena.size()) {
+    return Broken(absl::StrCat(by_arena.size(), " granules in the arenas, ", mapped, " mapped"));
+  }
+  if (view.reserved_bytes != view.granules.size() * view.granularity) {
+    return Broken(absl::StrCat(view.reserved_bytes, " bytes reserved by ", view.granules.size(),
+                               " granules"));
+  }
+  return absl::OkStatus();
+}
+
+// The counters, folded from events, say the same as the state.
+absl::Status AuditCounters(const StateView& view) {
+  int64_t live = 0, allocated = 0, active = 0, pending = 0, held = 0;
+  for (const StateView::Taken& block : view.taken) {
+    active += static_cast<int64_t>(block.size);
+    if (block.state == BlockState::kPending) {
+      pending += static_cast<int64_t>(block.size);
+      continue;
+    }
+    ++held;
+    live += static_cast<int64_t>(block.requested);
+    allocated += static_cast<int64_t>(block.size);
+  }
+  int64_t mapped = 0;
+  for (const StateView::GranuleView& granule : view.granules) {
+    if (granule.mapped_at != 0) mapped += static_cast<int64_t>(view.granularity);
+  }
+  const auto expect = [](const char* name, const GaugeBySize& gauge, int64_t due) {
+    const int64_t counted = gauge[0].current;
+    if (counted == due && gauge[1].current + gauge[2].current == due) return absl::OkStatus();
+    return Broken(absl::StrCat("the counter ", name, " is ", counted, " (small ", gauge[1].current,
+                               ", large ", gauge[2].current, "), the state says ", due));
+  };
+  const Counters& counters = view.counters;
+  OFFCUT_RETURN_IF_ERROR(expect("allocations", counters.allocations, held));
+  OFFCUT_RETURN_IF_ERROR(expect("live_bytes", counters.live_bytes, live));
+  OFFCUT_RETURN_IF_ERROR(expect("allocated_bytes", counters.allocated_bytes, allocated));
+  OFFCUT_RETURN_IF_ERROR(expect("active_bytes", counters.active_bytes, active));
+  OFFCUT_RETURN_IF_ERROR(expect("pending_bytes", counters.pending_bytes, pending));
+  OFFCUT_RETURN_IF_ERROR(expect("mapped_bytes", counters.mapped_bytes, mapped));
+  return expect("reserved_bytes", counters.reserved_bytes,
+                static_cast<int64_t>(view.reserved_bytes));
+}
+
+// Every byte that we hold is accounted for once.
+absl::Status AuditAccounting(const StateView& view) {
+  const Accounting sum = view.Account(view.reserved_bytes);
+  const Bytes total = sum.live_bytes + sum.rounding_bytes + sum.pending_bytes +
+                      sum.private_pools_free_bytes + sum.pinned_bytes + sum.idle_bytes +
+                      sum.driver_pool_free_bytes;
+  if (total == sum.reserved_bytes && total == view.reserved_bytes) return absl::OkStatus();
+  return Broken(absl::StrCat("the accounting adds up to ", total, " of ", view.reserved_bytes,
+                             " bytes reserved"));
+}
+
+}  // namespace
+
+absl::Status Audit(const StateView& view) {
+  for (const StateView::ArenaView& arena : view.arenas) {
+    OFFCUT_RETURN_IF_ERROR(AuditTiling(view, arena));
+    OFFCUT_RETURN_IF_ERROR(AuditMapping(view, arena));
+    for (const StateView::Tile& tile : arena.tiles) {
+      if (tile.state == BlockState::kSlab) OFFCUT_RETURN_IF_ERROR(AuditSlab(tile));
+    }
+  }
+  OFFCUT_RETURN_IF_ERROR(AuditFreeIndexes(view));
+  OFFCUT_RETURN_IF_ERROR(AuditTaken(view));
+  OFFCUT_RETURN_IF_ERROR(AuditGranules(view));
+  OFFCUT_RETURN_IF_ERROR(AuditCounters(view));
+  return AuditAccounting(view);
+}
+
+}  // namespace offcut

@@ -1,0 +1,79 @@
+// Block: a contiguous range of an arena's address space, in one state; and the store they come
+// from.
+//
+// Plain data, guarded by the device's lock. Blocks are of two kinds that share this struct: tiles,
+// which together cover an arena's range without overlap, and slots, the equal parts of a slab
+// (which is itself a tile).
+
+#ifndef OFFCUT_ALLOCATOR_CORE_BLOCK_H_
+#define OFFCUT_ALLOCATOR_CORE_BLOCK_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "allocator/base/units.h"
+
+namespace offcut {
+
+class Arena;
+struct Slab;
+struct StreamUses;
+
+enum class BlockState : uint8_t {
+  kGap,      // no memory stands behind it
+  kFree,     // mapped, and in the pool's free index
+  kLive,     // held by the program
+  kPending,  // freed by the program, still used by a stream
+  kSlab,     // cut into slots
+};
+
+absl::string_view ToString(BlockState state);
+
+struct Block {
+  DevicePtr address = 0;
+  Bytes size = 0;
+  Bytes requested = 0;  // of a live or pending block
+  Arena* arena = nullptr;
+  // Tiles: neighbours by address; tile.address + tile.size == tile.next->address.
+  // Slots: `next` links the slab's free slots.
+  Block* previous = nullptr;
+  Block* next = nullptr;
+  Slab* slab = nullptr;        // of a slot, or of a tile in state kSlab
+  StreamUses* uses = nullptr;  // streams other than its own that use it, if any were recorded
+  // The free index's tree.
+  Block* left = nullptr;
+  Block* right = nullptr;
+  BlockState state = BlockState::kGap;
+
+  DevicePtr end() const { return address + size; }
+  bool is_slot() const { return slab != nullptr && state != BlockState::kSlab; }
+};
+
+// Hands out Blocks at stable addresses. After the first use of a Block its memory is kept, so a
+// steady state allocates nothing from the heap.
+class BlockStore {
+ public:
+  Block* New() {
+    if (unused_ == nullptr) AddBatchSlow();
+    Block* block = unused_;
+    unused_ = block->next;
+    *block = Block();
+    return block;
+  }
+  void Delete(Block* block) {
+    block->next = unused_;
+    unused_ = block;
+  }
+
+ private:
+  void AddBatchSlow();
+
+  std::vector<std::unique_ptr<Block[]>> batches_;
+  Block* unused_ = nullptr;
+};
+
+}  // namespace offcut
+
+#endif  // OFFCUT_ALLOCATOR_CORE_BLOCK_H_

@@ -1,0 +1,538 @@
+#include "allocator/core/device_allocator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "allocator/base/check.h"
+#include "allocator/base/format.h"
+#include "allocator/base/status_macros.h"
+#include "allocator/core/memory_report.h"
+#include "allocator/core/timed_call.h"
+#include "allocator/policy/growth.h"
+#include "allocator/policy/sizes.h"
+
+namespace offcut {
+namespace {
+
+// The reclaim ladder. Cheapest first: growing costs microseconds and waits for nobody, waiting for
+// pending frees stalls the host, releasing idle granules stalls it for the whole device.
+constexpr ReclaimStep kReclaimLadder[] = {ReclaimStep::kGrow, ReclaimStep::kFinishPending,
+                                          ReclaimStep::kReleaseIdle};
+
+absl::Status LimitReached(Bytes limit, Bytes reserved, Bytes growth) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("growing by ", FormatBytes(growth), " beyond ", FormatBytes(reserved),
+                   " would pass the limit of ", FormatBytes(limit)));
+}
+
+}  // namespace
+
+// --- Life and death ------------------------------------------------------------------------------
+
+absl::StatusOr<std::unique_ptr<DeviceAllocator>> DeviceAllocator::Create(
+    Driver& driver, DeviceIndex device, const Clock& clock, AddressMap& address_map,
+    std::vector<EventSink*> sinks, Bytes limit) {
+  OFFCUT_RETURN_IF_ERROR(driver.Initialize());
+  OFFCUT_ASSIGN_OR_RETURN(DeviceProperties properties, driver.GetProperties(device));
+  if (!properties.virtual_memory) {
+    return absl::UnimplementedError(
+        absl::StrCat("device ", device, " (", properties.name,
+                     ") has no virtual memory management, which the arena layout needs; the "
+                     "segments layout, which does not, is not built yet"));
+  }
+  std::unique_ptr<DeviceAllocator> allocator(new DeviceAllocator(
+      driver, device, std::move(properties), clock, address_map, std::move(sinks)));
+  allocator->SetLimit(limit);
+  absl::MutexLock lock(&allocator->mutex_);
+  allocator->SampleDeviceUsed();
+  return allocator;
+}
+
+DeviceAllocator::DeviceAllocator(Driver& driver, DeviceIndex device, DeviceProperties properties,
+                                 const Clock& clock, AddressMap& address_map,
+                                 std::vector<EventSink*> sinks)
+    : driver_(driver),
+      device_(device),
+      properties_(std::move(properties)),
+      address_map_(address_map),
+      emitter_(device, clock),
+      streams_(driver, device, emitter_),
+      granules_(driver, device, properties_.granularity, emitter_) {
+  for (EventSink* sink : sinks) emitter_.AddSink(sink);
+}
+
+DeviceAllocator::~DeviceAllocator() {
+  absl::MutexLock lock(&mutex_);
+  // What the driver refuses now stays with the process.
+  driver_.SynchronizeDevice(device_).IgnoreError();
+  for (const auto& [address, block] : taken_) delete block->uses;
+  for (const std::unique_ptr<Pool>& pool : pools_) {
+    for (ArenaSet* set : {&pool->small, &pool->large}) {
+      for (const std::unique_ptr<Arena>& arena : set->arenas) {
+        for (DevicePtr address = arena->base(); address < arena->end();
+             address += arena->granularity()) {
+          if (arena->granule_at(address) == kNoGranule) continue;
+          granules_.UnmapRange(*arena, address, arena->granularity());
+        }
+        address_map_.Remove(arena->base());
+        driver_.FreeAddress(arena->base(), arena->bytes()).IgnoreError();
+      }
+    }
+  }
+}
+
+// --- The hot path --------------------------------------------------------------------------------
+
+absl::StatusOr<DevicePtr> DeviceAllocator::Allocate(StreamHandle stream, Bytes requested) {
+  absl::MutexLock lock(&mutex_);
+  OFFCUT_ASSIGN_OR_RETURN(Pool* const pool, PoolFor(stream));
+  if (ABSL_PREDICT_FALSE(requested == 0 || requested > policy::kRequestMax)) {
+    return FailSlow(*pool, requested, absl::OutOfRangeError("no device has as much memory"));
+  }
+  OFFCUT_ASSIGN_OR_RETURN(const bool capturing, streams_.IsCapturing(*pool->stream));
+  if (ABSL_PREDICT_FALSE(capturing)) {
+    return FailSlow(*pool, requested, absl::FailedPreconditionError("the stream is capturing"));
+  }
+  if (streams_.has_pending()) streams_.Poll([this](Block* block) { FinishPendingFree(block); });
+
+  Block* block = TakeBlock(*pool, requested);
+  if (ABSL_PREDICT_FALSE(block == nullptr)) {
+    OFFCUT_ASSIGN_OR_RETURN(block, ClimbReclaimLadderSlow(*pool, requested));
+  }
+  block->requested = requested;
+  taken_.emplace(block->address, block);
+  EmitBlock(EventKind::kBlockAllocated, *block);
+  return block->address;
+}
+
+absl::Status DeviceAllocator::Free(DevicePtr address) {
+  absl::MutexLock lock(&mutex_);
+  const auto it = taken_.find(address);
+  if (ABSL_PREDICT_FALSE(it == taken_.end() || it->second->state != BlockState::kLive)) {
+    return InvalidFreeSlow(address);
+  }
+  Block* const block = it->second;
+  if (block->uses != nullptr) {
+    block->state = BlockState::kPending;
+    EmitBlock(EventKind::kBlockFreePended, *block);
+    streams_.Pend(block);
+    return absl::OkStatus();
+  }
+  taken_.erase(it);
+  EmitBlock(EventKind::kBlockFreed, *block);
+  ReturnToPool(block);
+  return absl::OkStatus();
+}
+
+Block* DeviceAllocator::TakeBlock(Pool& pool, Bytes requested) {
+  ArenaSet& set = SetOf(pool, requested);
+  if (requested > policy::kSlotMax) {
+    const Bytes size = policy::BlockSize(requested);
+    Block* const tile = set.free.FindBestFit(size);
+    return tile == nullptr ? nullptr : tile->arena->TakeFront(tile, size, BlockState::kLive);
+  }
+  const size_t slot_class = policy::SlotClassFor(requested);
+  if (Block* const slot = pool.slabs.Take(slot_class); slot != nullptr) return slot;
+  const Bytes size = policy::SlabSize(slot_class);
+  Block* const tile = set.free.FindBestFit(size);
+  if (tile == nullptr) return nullptr;
+  pool.slabs.AddSlow(tile->arena->TakeFront(tile, size, BlockState::kSlab), slot_class);
+  return pool.slabs.Take(slot_class);
+}
+
+void DeviceAllocator::ReturnToPool(Block* block) {
+  Arena& arena = *block->arena;
+  block->requested = 0;
+  if (!block->is_slot()) {
+    arena.GiveBack(block);
+    return;
+  }
+  if (Block* const emptied = pools_[arena.pool()]->slabs.GiveBack(block); emptied != nullptr) {
+    arena.GiveBack(emptied);
+  }
+}
+
+void DeviceAllocator::FinishPendingFree(Block* block) {
+  EmitBlock(EventKind::kPendingFreeFinished, *block);
+  delete std::exchange(block->uses, nullptr);
+  taken_.erase(block->address);
+  ReturnToPool(block);
+}
+
+void DeviceAllocator::EmitBlock(EventKind kind, const Block& block) {
+  emitter_.Emit({.address = block.address,
+                 .bytes = block.requested,
+                 .extra = static_cast<uint32_t>(block.size / kBlockAlignment),
+                 .pool = block.arena->pool(),
+                 .kind = kind});
+}
+
+DeviceAllocator::ArenaSet& DeviceAllocator::SetOf(Pool& pool, Bytes requested) {
+  return requested <= policy::kSmallRequestMax ? pool.small : pool.large;
+}
+
+absl::StatusOr<DeviceAllocator::Pool*> DeviceAllocator::PoolFor(StreamHandle handle) {
+  OFFCUT_ASSIGN_OR_RETURN(const StreamLedger::Stream* const stream, streams_.Find(handle));
+  if (stream->index < pool_of_stream_.size()) {
+    if (Pool* const pool = pool_of_stream_[stream->index]; pool != nullptr) return pool;
+  }
+  OFFCUT_CHECK(pools_.size() < kNoPool, "more pools than an event can name");
+  pools_.push_back(std::make_unique<Pool>(blocks_, static_cast<uint16_t>(pools_.size()), stream));
+  Pool* const pool = pools_.back().get();
+  if (pool_of_stream_.size() <= stream->index) pool_of_stream_.resize(stream->index + 1);
+  pool_of_stream_[stream->index] = pool;
+  emitter_.Emit({.extra = stream->index, .pool = pool->index, .kind = EventKind::kPoolCreated});
+  return pool;
+}
+
+// --- When no free block fits ---------------------------------------------------------------------
+
+absl::StatusOr<Block*> DeviceAllocator::ClimbReclaimLadderSlow(Pool& pool, Bytes requested) {
+  absl::Status cause;
+  for (const ReclaimStep step : kReclaimLadder) {
+    if (step == ReclaimStep::kFinishPending && !streams_.has_pending()) continue;
+    emitter_.Emit({.bytes = requested,
+                   .extra = static_cast<uint32_t>(step),
+                   .pool = pool.index,
+                   .kind = EventKind::kReclaimStepTaken});
+    switch (step) {
+      case ReclaimStep::kGrow:
+        cause = GrowSlow(pool, requested);
+        break;
+      case ReclaimStep::kFinishPending:
+        streams_.Wait([this](Block* block) { FinishPendingFree(block); });
+        break;
+      case ReclaimStep::kReleaseIdle:
+        if (const absl::StatusOr<Bytes> released = ReleaseIdleSlow(); !released.ok()) {
+          cause = released.status();
+        } else {
+          cause = GrowSlow(pool, requested);
+        }
+        break;
+    }
+    if (Block* const block = TakeBlock(pool, requested); block != nullptr) return block;
+    // Only a lack of memory is mended by the further steps.
+    if (!absl::IsResourceExhausted(cause)) break;
+  }
+  return FailSlow(pool, requested, cause);
+}
+
+absl::Status DeviceAllocator::FailSlow(const Pool& pool, Bytes requested,
+                                       const absl::Status& cause) {
+  FailureReason reason = FailureReason::kDriverError;
+  if (absl::IsResourceExhausted(cause)) {
+    const bool at_limit = granules_.reserved_bytes() + TileSize(requested) > limit_;
+    reason = at_limit ? FailureReason::kLimit : FailureReason::kOutOfMemory;
+  } else if (absl::IsFailedPrecondition(cause)) {
+    reason = FailureReason::kCapturing;
+  } else if (absl::IsOutOfRange(cause)) {
+    reason = FailureReason::kTooLarge;
+  }
+  emitter_.Emit({.bytes = requested,
+                 .extra = static_cast<uint32_t>(reason),
+                 .pool = pool.index,
+                 .kind = EventKind::kRequestFailed});
+  switch (reason) {
+    case FailureReason::kOutOfMemory:
+    case FailureReason::kLimit: {
+      MemoryReport report = {.reason = reason,
+                             .device = device_,
+                             .device_name = properties_.name,
+                             .device_total_bytes = properties_.total_bytes,
+                             .requested = requested,
+                             .limit = limit_,
+                             .stream_index = pool.stream->index,
+                             .cause = std::string(cause.message())};
+      report.AddState(ViewLocked(), pool.index, SampleDeviceUsed());
+      return absl::ResourceExhaustedError(report.ToText());
+    }
+    case FailureReason::kCapturing:
+      return absl::FailedPreconditionError(absl::StrCat(
+          "a request of ", requested, " bytes came on stream #", pool.stream->index, " of device ",
+          device_,
+          ", which is being captured into a CUDA graph; graphs need private pools, which Offcut "
+          "does not have yet"));
+    case FailureReason::kTooLarge:
+      return absl::InvalidArgumentError(
+          absl::StrCat("a request of ", requested, " bytes cannot be served by any device"));
+    case FailureReason::kDriverError:
+      return absl::Status(cause.code(),
+                          absl::StrCat("a request of ", requested, " bytes on device ", device_,
+                                       " failed: ", cause.message()));
+  }
+  return cause;
+}
+
+// --- Growing and releasing -----------------------------------------------------------------------
+
+Bytes DeviceAllocator::TileSize(Bytes requested) {
+  return requested <= policy::kSlotMax ? policy::SlabSize(policy::SlotClassFor(requested))
+                                       : policy::BlockSize(requested);
+}
+
+absl::Status DeviceAllocator::GrowSlow(Pool& pool, Bytes requested) {
+  ArenaSet& set = SetOf(pool, requested);
+  const Bytes size = TileSize(requested);
+  std::optional<GrowthChoice> choice = ChooseGrowth(set, size);
+  if (!choice.has_value()) {
+    if (size > properties_.total_bytes) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("the device has ", FormatBytes(properties_.total_bytes), " in all"));
+    }
+    OFFCUT_RETURN_IF_ERROR(AddArenaSlow(pool, set, size));
+    choice = ChooseGrowth(set, size);
+    OFFCUT_CHECK(choice.has_value(), "a new arena has no room for the request it was made for");
+  }
+  if (limit_ < choice->bytes || granules_.reserved_bytes() > limit_ - choice->bytes) {
+    return LimitReached(limit_, granules_.reserved_bytes(), choice->bytes);
+  }
+  OFFCUT_RETURN_IF_ERROR(
+      granules_.MapRange(*choice->arena, choice->address, choice->bytes, set.small));
+  choice->arena->GapBecameFree(choice->address, choice->bytes);
+  SampleDeviceUsed();
+  return absl::OkStatus();
+}
+
+// The growth that needs the fewest new granules; among equals, the one at the lowest address.
+std::optional<DeviceAllocator::GrowthChoice> DeviceAllocator::ChooseGrowth(const ArenaSet& set,
+                                                                           Bytes size) const {
+  const auto free_bytes = [](const Block* tile) {
+    return tile != nullptr && tile->state == BlockState::kFree ? tile->size : 0;
+  };
+  std::optional<GrowthChoice> best;
+  for (const std::unique_ptr<Arena>& arena : set.arenas) {
+    for (const Block* gap : arena->gaps()) {
+      const std::optional<policy::Growth> growth =
+          policy::GrowIntoGap({.gap = gap->address,
+                               .gap_bytes = gap->size,
+                               .free_before = free_bytes(gap->previous),
+                               .free_behind = free_bytes(gap->next)},
+                              size, arena->granularity());
+      if (growth.has_value() && (!best.has_value() || growth->bytes < best->bytes)) {
+        best = GrowthChoice{arena.get(), growth->address, growth->bytes};
+      }
+    }
+  }
+  return best;
+}
+
+absl::Status DeviceAllocator::AddArenaSlow(Pool& pool, ArenaSet& set, Bytes size) {
+  const Bytes granularity = properties_.granularity;
+  const Bytes needed = RoundUp(size, granularity);
+  Bytes bytes = set.small ? policy::SmallArenaSize(properties_.total_bytes, granularity)
+                          : policy::LargeArenaSize(properties_.total_bytes, granularity);
+  bytes = std::max(bytes, needed);
+  // Address space may be short where many streams and devices share it: a smaller arena will do.
+  absl::StatusOr<DevicePtr> base;
+  while (true) {
+    base = TimedCall(emitter_, DriverCall::kReserveAddress, 0, [&] {
+      return driver_.ReserveAddress(device_, bytes, granularity, /*hint=*/0);
+    });
+    if (base.ok() || bytes == needed) break;
+    bytes = std::max(RoundUp(bytes / 2, granularity), needed);
+  }
+  OFFCUT_RETURN_IF_ERROR(base.status());
+  if (const absl::Status entered = address_map_.Insert(*base, bytes, device_); !entered.ok()) {
+    driver_.FreeAddress(*base, bytes).IgnoreError();
+    return entered;
+  }
+  set.arenas.push_back(
+      std::make_unique<Arena>(*base, bytes, granularity, pool.index, set.free, blocks_));
+  emitter_.Emit({.address = *base,
+                 .bytes = bytes,
+                 .extra = set.small ? 1u : 0u,
+                 .pool = pool.index,
+                 .kind = EventKind::kAddressRangeReserved});
+  return absl::OkStatus();
+}
+
+absl::Status DeviceAllocator::WaitForDeviceSlow() {
+  const uint64_t start_ns = emitter_.clock().NowNs();
+  OFFCUT_RETURN_IF_ERROR(TimedCall(emitter_, DriverCall::kSynchronizeDevice, 0,
+                                   [&] { return driver_.SynchronizeDevice(device_); }));
+  emitter_.Emit({.bytes = emitter_.clock().NowNs() - start_ns, .kind = EventKind::kDeviceWaited});
+  streams_.DeviceIsIdle([this](Block* block) { FinishPendingFree(block); });
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Bytes> DeviceAllocator::ReleaseIdleSlow() {
+  // Unmapping waits for nobody, and a free block may still be in use by its own stream: only an
+  // idle device proves that no kernel touches what goes.
+  OFFCUT_RETURN_IF_ERROR(WaitForDeviceSlow());
+  Bytes released = 0;
+  for (const std::unique_ptr<Pool>& pool : pools_) {
+    pool->slabs.RemoveEmptySlow([](Block* tile) { tile->arena->GiveBack(tile); });
+    released += ReleaseIdleOf(pool->small) + ReleaseIdleOf(pool->large);
+  }
+  SampleDeviceUsed();
+  return released;
+}
+
+Bytes DeviceAllocator::ReleaseIdleOf(ArenaSet& set) {
+  std::vector<Block*> free_tiles;
+  set.free.ForEach([&](Block& tile) { free_tiles.push_back(&tile); });
+  Bytes released = 0;
+  for (Block* tile : free_tiles) {
+    Arena& arena = *tile->arena;
+    const DevicePtr begin =
+        RoundUp(tile->address - arena.base(), arena.granularity()) + arena.base();
+    const DevicePtr end = RoundDown(tile->end() - arena.base(), arena.granularity()) + arena.base();
+    if (begin >= end) continue;
+    const Bytes unmapped = granules_.UnmapRange(arena, begin, end - begin);
+    if (unmapped > 0) arena.FreeBecameGap(tile, begin, unmapped);
+    released += unmapped;
+  }
+  return released;
+}
+
+Bytes DeviceAllocator::SampleDeviceUsed() {
+  const absl::StatusOr<MemoryInfo> info = TimedCall(emitter_, DriverCall::kGetMemoryInfo, 0,
+                                                    [&] { return driver_.GetMemoryInfo(device_); });
+  // Without an answer the last sample stands.
+  if (info.ok()) {
+    emitter_.Emit({.address = info->total_bytes,
+                   .bytes = info->total_bytes - std::min(info->free_bytes, info->total_bytes),
+                   .kind = EventKind::kDeviceUsedSampled});
+  }
+  return emitter_.counters().device_used_bytes;
+}
+
+Bytes DeviceAllocator::EmptyCache() {
+  absl::MutexLock lock(&mutex_);
+  const Bytes released = ReleaseIdleSlow().value_or(0);
+  emitter_.Emit({.bytes = released, .kind = EventKind::kCacheEmptied});
+  return released;
+}
+
+// --- The rest ------------------------------------------------------------------------------------
+
+absl::Status DeviceAllocator::InvalidFreeSlow(DevicePtr address) {
+  const bool ours = address_map_.Find(address).has_value();
+  emitter_.Emit(
+      {.address = address, .extra = ours ? 1u : 0u, .kind = EventKind::kInvalidFreeIgnored});
+  return absl::InvalidArgumentError(
+      absl::StrCat("0x", absl::Hex(address), " is not the start of a live block",
+                   ours ? "; was it freed before?" : ", and was never handed out"));
+}
+
+absl::Status DeviceAllocator::RecordStream(DevicePtr address, StreamHandle handle) {
+  absl::MutexLock lock(&mutex_);
+  const auto it = taken_.find(address);
+  if (it == taken_.end() || it->second->state != BlockState::kLive) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("0x", absl::Hex(address), " is not the start of a live block"));
+  }
+  Block& block = *it->second;
+  OFFCUT_ASSIGN_OR_RETURN(const StreamLedger::Stream* const stream, streams_.Find(handle));
+  if (stream == pools_[block.arena->pool()]->stream) return absl::OkStatus();
+  if (streams_.AddUse(block, *stream)) {
+    emitter_.Emit({.address = address,
+                   .extra = stream->index,
+                   .pool = block.arena->pool(),
+                   .kind = EventKind::kStreamUseRecorded});
+  }
+  return absl::OkStatus();
+}
+
+void DeviceAllocator::SetLimit(Bytes limit) {
+  absl::MutexLock lock(&mutex_);
+  limit_ = limit;
+  emitter_.Emit({.bytes = limit, .kind = EventKind::kLimitSet});
+}
+
+absl::StatusOr<BlockInfo> DeviceAllocator::FindBlock(DevicePtr address) const {
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [start, block] : taken_) {
+    if (block->state != BlockState::kLive || address - start >= block->size) continue;
+    return BlockInfo{.address = start,
+                     .requested = block->requested,
+                     .size = block->size,
+                     .stream = pools_[block->arena->pool()]->stream->handle,
+                     .range_address = block->arena->base(),
+                     .range_bytes = block->arena->bytes()};
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("0x", absl::Hex(address), " is in no live block of device ", device_));
+}
+
+Bytes DeviceAllocator::LargestFreeBlock() const {
+  absl::MutexLock lock(&mutex_);
+  Bytes largest = 0;
+  for (const std::unique_ptr<Pool>& pool : pools_) {
+    for (const ArenaSet* set : {&pool->small, &pool->large}) {
+      if (const Block* tile = set->free.FindLargest(); tile != nullptr) {
+        largest = std::max(largest, tile->size);
+      }
+    }
+  }
+  return largest;
+}
+
+Counters DeviceAllocator::counters() const {
+  absl::MutexLock lock(&mutex_);
+  return emitter_.counters();
+}
+
+void DeviceAllocator::ResetPeaks() {
+  absl::MutexLock lock(&mutex_);
+  emitter_.Emit({.kind = EventKind::kPeaksReset});
+}
+
+void DeviceAllocator::ResetTotals() {
+  absl::MutexLock lock(&mutex_);
+  emitter_.Emit({.kind = EventKind::kTotalsReset});
+}
+
+void DeviceAllocator::MarkStep(uint64_t number) {
+  absl::MutexLock lock(&mutex_);
+  emitter_.Emit({.bytes = number, .kind = EventKind::kStepMarked});
+}
+
+Accounting DeviceAllocator::Account() {
+  absl::MutexLock lock(&mutex_);
+  const Bytes device_used = SampleDeviceUsed();
+  return ViewLocked().Account(device_used);
+}
+
+StateView DeviceAllocator::View() const {
+  absl::MutexLock lock(&mutex_);
+  return ViewLocked();
+}
+
+StateView DeviceAllocator::ViewLocked() const {
+  StateView view = {.granularity = properties_.granularity,
+                    .limit = limit_,
+                    .reserved_bytes = granules_.reserved_bytes(),
+                    .pending_blocks = streams_.pending_blocks(),
+                    .counters = emitter_.counters()};
+  for (const std::unique_ptr<Pool>& pool : pools_) {
+    for (const ArenaSet* set : {&pool->small, &pool->large}) {
+      set->free.ForEach([&](const Block& tile) {
+        view.free.push_back(
+            {.pool = pool->index, .small = set->small, .address = tile.address, .size = tile.size});
+      });
+      for (const std::unique_ptr<Arena>& arena : set->arenas) {
+        view.arenas.push_back(ViewOf(*arena, set->small));
+      }
+    }
+  }
+  granules_.ForEach([&](GranuleIndex index, const GranulePool::Granule& granule) {
+    view.granules.push_back(
+        {.index = index, .mapped_at = granule.mapped_at, .small = granule.small});
+  });
+  for (const auto& [address, block] : taken_) {
+    view.taken.push_back({.key = address,
+                          .address = block->address,
+                          .size = block->size,
+                          .requested = block->requested,
+                          .pool = block->arena->pool(),
+                          .state = block->state,
+                          .unfinished_uses = block->uses != nullptr ? block->uses->unfinished : 0});
+  }
+  std::sort(view.taken.begin(), view.taken.end(),
+            [](const StateView::Taken& a, const StateView::Taken& b) { return a.key < b.key; });
+  return view;
+}
+
+}  // namespace offcut

@@ -1,0 +1,179 @@
+// DeviceAllocator: the caching allocator of one device, layout `arena`.
+//
+// Owns the pools, arenas and granules of its device; one lock guards all of it. Serves a request
+// from a free block of the stream's own pool where one fits (no driver call, no heap allocation,
+// one event), and climbs the reclaim ladder where none does. Promises: addresses are multiples of
+// 512; a block freed on its stream serves that stream at once and never another; a block with
+// recorded streams is reused only after events on all of them; frees never fail loudly. States
+// every change as an event. Thread-safe.
+//
+// Does not do: private pools and stream capture (an allocation on a capturing stream is an error),
+// sharing with other processes, moving granules between pools.
+
+#ifndef OFFCUT_ALLOCATOR_CORE_DEVICE_ALLOCATOR_H_
+#define OFFCUT_ALLOCATOR_CORE_DEVICE_ALLOCATOR_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "allocator/base/clock.h"
+#include "allocator/base/units.h"
+#include "allocator/core/address_map.h"
+#include "allocator/core/arena.h"
+#include "allocator/core/block.h"
+#include "allocator/core/free_index.h"
+#include "allocator/core/granule_pool.h"
+#include "allocator/core/slab.h"
+#include "allocator/core/state_view.h"
+#include "allocator/core/stream_ledger.h"
+#include "allocator/driver/driver.h"
+#include "allocator/events/accounting.h"
+#include "allocator/events/counters.h"
+#include "allocator/events/emitter.h"
+
+namespace offcut {
+
+inline constexpr Bytes kNoLimit = ~Bytes{0};
+
+// A live block, as the program may ask for it.
+struct BlockInfo {
+  DevicePtr address = 0;
+  Bytes requested = 0;
+  Bytes size = 0;
+  StreamHandle stream = nullptr;
+  DevicePtr range_address = 0;  // of the arena
+  Bytes range_bytes = 0;
+};
+
+class DeviceAllocator {
+ public:
+  // `driver`, `clock`, `address_map` and the sinks outlive the allocator. `sinks` see every event
+  // from the first. Unimplemented if the device has no virtual memory management.
+  static absl::StatusOr<std::unique_ptr<DeviceAllocator>> Create(Driver& driver, DeviceIndex device,
+                                                                 const Clock& clock,
+                                                                 AddressMap& address_map,
+                                                                 std::vector<EventSink*> sinks = {},
+                                                                 Bytes limit = kNoLimit);
+  // For tests and replay: gives everything back. A process's own allocators live until it ends.
+  ~DeviceAllocator();
+
+  // Serves `requested` > 0 bytes for use on `stream`. ResourceExhausted when memory is out, with
+  // the whole report as its message; FailedPrecondition if the stream is being captured.
+  absl::StatusOr<DevicePtr> Allocate(StreamHandle stream, Bytes requested)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // InvalidArgument, counted and otherwise ignored, for an address where no live block starts.
+  absl::Status Free(DevicePtr address) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // The live block at `address` is also used on `stream`.
+  absl::Status RecordStream(DevicePtr address, StreamHandle stream) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Waits for the device and releases all idle granules. Returns the bytes released.
+  Bytes EmptyCache() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Reserved memory does not grow beyond `limit` bytes; what is reserved stays.
+  void SetLimit(Bytes limit) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // The live block that `address` lies in.
+  absl::StatusOr<BlockInfo> FindBlock(DevicePtr address) const ABSL_LOCKS_EXCLUDED(mutex_);
+  Bytes LargestFreeBlock() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+  Counters counters() const ABSL_LOCKS_EXCLUDED(mutex_);
+  void ResetPeaks() ABSL_LOCKS_EXCLUDED(mutex_);
+  void ResetTotals() ABSL_LOCKS_EXCLUDED(mutex_);
+  void MarkStep(uint64_t number) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Samples the device's used memory and says where every byte is.
+  Accounting Account() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Everything, for the audit and for tests. O(blocks).
+  StateView View() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const DeviceProperties& properties() const { return properties_; }
+
+ private:
+  // The arenas of one stream for requests of one kind.
+  struct ArenaSet {
+    FreeIndex free;
+    std::vector<std::unique_ptr<Arena>> arenas;
+    bool small = false;
+  };
+  struct Pool {
+    Pool(BlockStore& store, uint16_t pool_index, const StreamLedger::Stream* pool_stream)
+        : index(pool_index), stream(pool_stream), slabs(store) {
+      small.small = true;
+    }
+    const uint16_t index;
+    const StreamLedger::Stream* const stream;
+    ArenaSet small;
+    ArenaSet large;
+    SlabSet slabs;
+  };
+  struct GrowthChoice {
+    Arena* arena = nullptr;
+    DevicePtr address = 0;
+    Bytes bytes = 0;
+  };
+
+  DeviceAllocator(Driver& driver, DeviceIndex device, DeviceProperties properties,
+                  const Clock& clock, AddressMap& address_map, std::vector<EventSink*> sinks);
+
+  // --- Serving a request ---
+  absl::StatusOr<Pool*> PoolFor(StreamHandle stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // nullptr if no free block of the pool fits.
+  Block* TakeBlock(Pool& pool, Bytes requested) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<Block*> ClimbReclaimLadderSlow(Pool& pool, Bytes requested)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status FailSlow(const Pool& pool, Bytes requested, const absl::Status& cause)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // --- Growing and releasing ---
+  // Bytes that a tile must have to serve the request: its block's, or its slab's.
+  static Bytes TileSize(Bytes requested);
+  absl::Status GrowSlow(Pool& pool, Bytes requested) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::optional<GrowthChoice> ChooseGrowth(const ArenaSet& set, Bytes size) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status AddArenaSlow(Pool& pool, ArenaSet& set, Bytes size)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status WaitForDeviceSlow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Waits for the device, then releases. Returns the bytes released.
+  absl::StatusOr<Bytes> ReleaseIdleSlow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Bytes ReleaseIdleOf(ArenaSet& set) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Bytes SampleDeviceUsed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // --- Freeing ---
+  absl::Status InvalidFreeSlow(DevicePtr address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void FinishPendingFree(Block* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ReturnToPool(Block* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  ArenaSet& SetOf(Pool& pool, Bytes requested);
+  StateView ViewLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EmitBlock(EventKind kind, const Block& block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  Driver& driver_;
+  const DeviceIndex device_;
+  const DeviceProperties properties_;
+  AddressMap& address_map_;
+
+  mutable absl::Mutex mutex_;
+  Emitter emitter_ ABSL_GUARDED_BY(mutex_);
+  BlockStore blocks_ ABSL_GUARDED_BY(mutex_);
+  StreamLedger streams_ ABSL_GUARDED_BY(mutex_);
+  GranulePool granules_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<Pool>> pools_ ABSL_GUARDED_BY(mutex_);  // by index
+  std::vector<Pool*> pool_of_stream_ ABSL_GUARDED_BY(mutex_);         // by stream index
+  // Live and pending blocks by address.
+  absl::flat_hash_map<DevicePtr, Block*> taken_ ABSL_GUARDED_BY(mutex_);
+  Bytes limit_ ABSL_GUARDED_BY(mutex_) = kNoLimit;
+};
+
+}  // namespace offcut
+
+#endif  // OFFCUT_ALLOCATOR_CORE_DEVICE_ALLOCATOR_H_

@@ -1,0 +1,77 @@
+#include "allocator/core/memory_report.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "allocator/base/format.h"
+
+namespace offcut {
+namespace {
+
+void AppendTerm(std::string& text, const char* sign, const char* term, Bytes bytes,
+                const std::string& meaning) {
+  absl::StrAppendFormat(&text, "  %s %-12s %12s  %s\n", sign, term, FormatBytes(bytes), meaning);
+}
+
+std::string Split(Bytes own, Bytes all) {
+  return absl::StrCat(" (this stream's pool: ", FormatBytes(own),
+                      ", other streams': ", FormatBytes(all - std::min(own, all)), ")");
+}
+
+}  // namespace
+
+void MemoryReport::AddState(const StateView& view, uint16_t own_pool, Bytes device_used_bytes) {
+  accounting = view.Account(device_used_bytes);
+  StateView own;
+  own.granularity = view.granularity;
+  for (const StateView::Taken& block : view.taken) {
+    if (block.pool == own_pool) own.taken.push_back(block);
+  }
+  for (const StateView::ArenaView& arena : view.arenas) {
+    if (arena.pool != own_pool) continue;
+    for (const StateView::MappedGranule& granule : arena.granules) {
+      own.granules.push_back({.index = granule.index, .mapped_at = granule.address});
+    }
+  }
+  const Accounting own_accounting = own.Account(0);
+  own_pinned_bytes = own_accounting.pinned_bytes;
+  own_idle_bytes = own_accounting.idle_bytes;
+  for (const StateView::FreeEntry& entry : view.free) {
+    Bytes& largest = entry.pool == own_pool ? own_largest_free : other_largest_free;
+    largest = std::max(largest, entry.size);
+  }
+}
+
+std::string MemoryReport::ToText() const {
+  const Accounting& sum = accounting;
+  std::string text = absl::StrCat("Offcut: a request of ", FormatBytes(requested), " (", requested,
+                                  " bytes) on device ", device, " (", device_name, "), stream #",
+                                  stream_index, ", failed: ", Describe(reason), ".\n");
+  if (!cause.empty()) absl::StrAppend(&text, "  cause: ", cause, "\n");
+  absl::StrAppend(&text, "  limit: ",
+                  limit == ~Bytes{0} ? std::string("none but the device")
+                                     : absl::StrCat(FormatBytes(limit), " reserved"),
+                  "; device: ", FormatBytes(sum.device_used_bytes), " used of ",
+                  FormatBytes(device_total_bytes), ".\n");
+  absl::StrAppend(&text, "  Where the memory is:\n");
+  AppendTerm(text, " ", "live", sum.live_bytes, "requested by the program and not freed");
+  AppendTerm(text, "+", "rounding", sum.rounding_bytes, "the same blocks' size, minus live");
+  AppendTerm(text, "+", "pending", sum.pending_bytes, "freed, but still used by a stream");
+  AppendTerm(text, "+", "private pools", sum.private_pools_free_bytes, "free, in private pools");
+  AppendTerm(
+      text, "+", "pinned", sum.pinned_bytes,
+      "free, beside a live block in its granule" + Split(own_pinned_bytes, sum.pinned_bytes));
+  AppendTerm(text, "+", "idle", sum.idle_bytes,
+             "free, in whole granules" + Split(own_idle_bytes, sum.idle_bytes));
+  AppendTerm(text, "=", "reserved", sum.reserved_bytes, "held by Offcut");
+  AppendTerm(text, "+", "outside", static_cast<Bytes>(std::max<int64_t>(sum.outside_bytes, 0)),
+             "the CUDA context, other libraries, other processes");
+  AppendTerm(text, "=", "device used", sum.device_used_bytes, "as the driver reports it");
+  absl::StrAppend(&text, "  Largest free block: ", FormatBytes(own_largest_free),
+                  " in this stream's pool, ", FormatBytes(other_largest_free),
+                  " in other streams' pools.");
+  return text;
+}
+
+}  // namespace offcut

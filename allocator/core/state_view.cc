@@ -1,0 +1,55 @@
+#include "allocator/core/state_view.h"
+
+#include <algorithm>
+
+#include "allocator/core/slab.h"
+
+namespace offcut {
+
+Accounting StateView::Account(Bytes device_used_bytes) const {
+  std::vector<AccountedBlock> blocks;
+  blocks.reserve(taken.size());
+  for (const Taken& block : taken) {
+    blocks.push_back({.address = block.address,
+                      .size = block.size,
+                      .requested = block.requested,
+                      .pending = block.state == BlockState::kPending});
+  }
+  std::vector<AccountedGranule> accounted;
+  accounted.reserve(granules.size());
+  for (const GranuleView& granule : granules) {
+    accounted.push_back({.address = granule.mapped_at, .size = granularity});
+  }
+  std::sort(
+      accounted.begin(), accounted.end(),
+      [](const AccountedGranule& a, const AccountedGranule& b) { return a.address < b.address; });
+  return ComputeAccounting(blocks, accounted, device_used_bytes);
+}
+
+StateView::ArenaView ViewOf(const Arena& arena, bool small) {
+  StateView::ArenaView view = {
+      .pool = arena.pool(), .small = small, .base = arena.base(), .bytes = arena.bytes()};
+  for (const Block* tile = arena.first_tile(); tile != nullptr; tile = tile->next) {
+    StateView::Tile& out = view.tiles.emplace_back(StateView::Tile{.address = tile->address,
+                                                                   .size = tile->size,
+                                                                   .requested = tile->requested,
+                                                                   .state = tile->state});
+    if (tile->state != BlockState::kSlab) continue;
+    out.free_slots = tile->slab->free_slots;
+    for (const Block* slot : tile->slab->all_slots) {
+      out.slots.push_back({.address = slot->address,
+                           .size = slot->size,
+                           .requested = slot->requested,
+                           .state = slot->state});
+    }
+  }
+  for (DevicePtr address = arena.base(); address < arena.end(); address += arena.granularity()) {
+    if (const GranuleIndex index = arena.granule_at(address); index != kNoGranule) {
+      view.granules.push_back({.address = address, .index = index});
+    }
+  }
+  for (const Block* gap : arena.gaps()) view.gaps.push_back(gap->address);
+  return view;
+}
+
+}  // namespace offcut

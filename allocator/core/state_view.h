@@ -1,0 +1,89 @@
+// StateView: everything that a DeviceAllocator holds, as plain lists.
+//
+// What the audit recomputes the invariants from, and what tests compare with replayed events. Raw
+// facts as the data structures have them, contradictions included: nothing here is derived from
+// anything else here. A value; no state of its own.
+
+#ifndef OFFCUT_ALLOCATOR_CORE_STATE_VIEW_H_
+#define OFFCUT_ALLOCATOR_CORE_STATE_VIEW_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "allocator/base/units.h"
+#include "allocator/core/arena.h"
+#include "allocator/core/block.h"
+#include "allocator/events/accounting.h"
+#include "allocator/events/counters.h"
+
+namespace offcut {
+
+struct StateView {
+  struct Slot {
+    DevicePtr address = 0;
+    Bytes size = 0;
+    Bytes requested = 0;
+    BlockState state{};
+  };
+  struct Tile {
+    DevicePtr address = 0;
+    Bytes size = 0;
+    Bytes requested = 0;
+    BlockState state{};
+    std::vector<Slot> slots;  // of a tile in state kSlab, in order of address
+    uint32_t free_slots = 0;  // as its slab counts them
+  };
+  struct MappedGranule {
+    DevicePtr address = 0;
+    uint32_t index = 0;
+  };
+  struct ArenaView {
+    uint16_t pool = 0;
+    bool small = false;
+    DevicePtr base = 0;
+    Bytes bytes = 0;
+    std::vector<Tile> tiles;              // in the order of their links
+    std::vector<MappedGranule> granules;  // the arena's own table
+    std::vector<DevicePtr> gaps;          // the arena's own index
+  };
+  struct FreeEntry {
+    uint16_t pool = 0;
+    bool small = false;
+    DevicePtr address = 0;
+    Bytes size = 0;
+  };
+  struct GranuleView {
+    uint32_t index = 0;
+    DevicePtr mapped_at = 0;
+    bool small = false;
+  };
+  struct Taken {
+    DevicePtr key = 0;  // what the program would free
+    DevicePtr address = 0;
+    Bytes size = 0;
+    Bytes requested = 0;
+    uint16_t pool = 0;
+    BlockState state{};
+    uint32_t unfinished_uses = 0;
+  };
+
+  Bytes granularity = 0;
+  Bytes limit = 0;
+  Bytes reserved_bytes = 0;   // as the granule pool counts it
+  size_t pending_blocks = 0;  // as the stream ledger counts them
+  std::vector<ArenaView> arenas;
+  std::vector<FreeEntry> free;        // the free indexes, each in its own order
+  std::vector<GranuleView> granules;  // the granule pool
+  std::vector<Taken> taken;           // the table of live and pending blocks, sorted by key
+  Counters counters;
+
+  // Where every byte is, by the tiles and the granule pool.
+  Accounting Account(Bytes device_used_bytes) const;
+};
+
+// One arena's part of the view.
+StateView::ArenaView ViewOf(const Arena& arena, bool small);
+
+}  // namespace offcut
+
+#endif  // OFFCUT_ALLOCATOR_CORE_STATE_VIEW_H_
