@@ -65,6 +65,12 @@ def clean_environment() -> dict[str, str]:
     }
 
 
+def on_gpu() -> dict[str, str]:
+    """The real one: what chooses among several is kept."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return {**clean_environment(), **({"CUDA_VISIBLE_DEVICES": chosen} if chosen else {})}
+
+
 def simulated(settings: Mapping[str, Any] | None = None) -> dict[str, str]:
     wanted = offcut.simulated_environment(**(settings or {}))
     return {**clean_environment(), **{name: wanted[name] for name in ("LD_PRELOAD", "OFFCUT_SIM")}}
@@ -79,14 +85,16 @@ def run(
     code: str,
     *,
     enable: bool = True,
-    gpu: bool = True,
+    machine: str = "simulated",
     sim: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
     returncode: int = 0,
     **options: Any,
 ) -> Run:
-    """Runs `code` with Offcut enabled (or not), on the simulated GPU (or without any)."""
-    base = simulated(sim) if gpu else clean_environment()
+    """Runs `code` with Offcut enabled or not; `machine` is "simulated", "gpu", or "bare" of any."""
+    base = {"simulated": lambda: simulated(sim), "gpu": on_gpu, "bare": clean_environment}[
+        machine
+    ]()
     done = subprocess.run(
         [sys.executable, "-c", program_text(code, enable=enable)],
         env={**base, **(environment or {})},

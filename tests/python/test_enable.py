@@ -107,7 +107,7 @@ def test_refuses_without_a_driver_and_the_program_goes_on() -> None:
         assert torch.ones(3).sum() == 3
         """,
         enable=False,
-        gpu=False,
+        machine="bare",
         # A machine with a driver has to look like one without.
         environment={"LD_LIBRARY_PATH": "/nonexistent"},
     )
