@@ -484,6 +484,11 @@ void DeviceAllocator::ResetTotals() {
   emitter_.Emit({.kind = EventKind::kTotalsReset});
 }
 
+void DeviceAllocator::RemoveSinks() {
+  absl::MutexLock lock(&mutex_);
+  emitter_.RemoveSinks();
+}
+
 void DeviceAllocator::MarkStep(uint64_t number) {
   absl::MutexLock lock(&mutex_);
   emitter_.Emit({.bytes = number, .kind = EventKind::kStepMarked});

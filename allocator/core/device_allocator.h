@@ -90,6 +90,8 @@ class DeviceAllocator {
   Counters counters() const ABSL_LOCKS_EXCLUDED(mutex_);
   void ResetPeaks() ABSL_LOCKS_EXCLUDED(mutex_);
   void ResetTotals() ABSL_LOCKS_EXCLUDED(mutex_);
+  // The sinks hear nothing more, and may go.
+  void RemoveSinks() ABSL_LOCKS_EXCLUDED(mutex_);
   void MarkStep(uint64_t number) ABSL_LOCKS_EXCLUDED(mutex_);
   // Samples the device's used memory and says where every byte is.
   Accounting Account() ABSL_LOCKS_EXCLUDED(mutex_);

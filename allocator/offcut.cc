@@ -1,0 +1,285 @@
+// offcut.h over Library: C types and status codes in, C types and status codes out; no policy.
+
+#include "allocator/offcut.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "allocator/core/audit.h"
+#include "allocator/core/device_allocator.h"
+#include "allocator/events/accounting.h"
+#include "allocator/events/counters.h"
+#include "allocator/library.h"
+
+namespace offcut {
+namespace {
+
+// Never destroyed: tensors are freed, and may fail to be, after a thread's own destructors have run.
+// A thread without errors allocates none.
+std::string& LastError() {
+  thread_local std::string* const text = new std::string();
+  return *text;
+}
+std::string& LastReport() {
+  thread_local std::string* const text = new std::string();
+  return *text;
+}
+
+offcut_status StatusCode(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kOk:
+      return OFFCUT_OK;
+    case absl::StatusCode::kResourceExhausted:
+      return OFFCUT_OUT_OF_MEMORY;
+    case absl::StatusCode::kInvalidArgument:
+      return OFFCUT_INVALID_ARGUMENT;
+    case absl::StatusCode::kUnavailable:
+      return OFFCUT_NO_DRIVER;
+    case absl::StatusCode::kUnimplemented:
+      return OFFCUT_NOT_SUPPORTED;
+    case absl::StatusCode::kFailedPrecondition:
+      return OFFCUT_CAPTURING;
+    default:
+      return OFFCUT_DRIVER_ERROR;
+  }
+}
+
+offcut_status Return(const absl::Status& status) {
+  if (!status.ok()) LastError() = std::string(status.message());
+  return StatusCode(status.code());
+}
+
+DevicePtr AddressOf(const void* pointer) { return reinterpret_cast<DevicePtr>(pointer); }
+
+absl::Status ForkedChildError() {
+  return absl::UnavailableError(
+      "CUDA cannot be used in a process forked from one that uses it; start the process with "
+      "\"spawn\" instead");
+}
+
+absl::StatusOr<DevicePtr> Allocate(int device, offcut_stream stream, size_t size) {
+  if (Library::InForkedChild()) return ForkedChildError();
+  absl::StatusOr<DeviceAllocator*> allocator = Library::Get().AllocatorFor(device);
+  if (!allocator.ok()) return allocator.status();
+  absl::StatusOr<DevicePtr> address = (*allocator)->Allocate(stream, size);
+  if (absl::IsResourceExhausted(address.status())) {
+    LastReport() = std::string(address.status().message());
+  }
+  return address;
+}
+
+absl::Status Free(const void* pointer) {
+  // A child inherits its parent's tensors and destroys them: nothing of the device is its to free.
+  if (pointer == nullptr || Library::InForkedChild()) return absl::OkStatus();
+  Library& library = Library::Get();
+  if (DeviceAllocator* const owner = library.FindAllocatorOf(AddressOf(pointer))) {
+    return owner->Free(AddressOf(pointer));
+  }
+  // In no range of ours: any device may count it, and the first in use does.
+  absl::Status status = absl::InvalidArgumentError(
+      absl::StrCat("0x", absl::Hex(AddressOf(pointer)), " was never handed out"));
+  bool counted = false;
+  library.ForEachAllocator([&](DeviceAllocator& allocator) {
+    if (!counted) status = allocator.Free(AddressOf(pointer));
+    counted = true;
+  });
+  return status;
+}
+
+offcut_gauge ToC(const Gauge& gauge) {
+  return {gauge.current, gauge.peak, gauge.risen, gauge.fallen};
+}
+
+offcut_counters ToC(const Counters& counters) {
+  offcut_counters out = {};
+#define OFFCUT_GAUGE(name, unit, sentence) \
+  for (size_t i = 0; i < counters.name.size(); ++i) out.name[i] = ToC(counters.name[i]);
+#define OFFCUT_COUNT(name, unit, sentence) out.name = counters.name;
+#define OFFCUT_LEVEL(name, unit, sentence) out.name = counters.name;
+#include "allocator/events/counters.def"
+#undef OFFCUT_GAUGE
+#undef OFFCUT_COUNT
+#undef OFFCUT_LEVEL
+  return out;
+}
+
+// The allocator of a device in use; `*status` if there is none. A device that exists but is not in
+// use is no error.
+DeviceAllocator* InUse(int device, offcut_status* status) {
+  *status = OFFCUT_OK;
+  if (Library::InForkedChild()) return nullptr;
+  if (device < 0) {
+    *status = Return(absl::InvalidArgumentError(absl::StrCat("device ", device)));
+    return nullptr;
+  }
+  return Library::Get().FindAllocator(device);
+}
+
+}  // namespace
+}  // namespace offcut
+
+using offcut::DeviceAllocator;
+using offcut::Library;
+
+const char* offcut_last_error(void) { return offcut::LastError().c_str(); }
+
+const char* offcut_version(void) { return OFFCUT_VERSION; }
+
+offcut_status offcut_init(void) { return offcut::Return(Library::Get().start_status()); }
+
+const char* offcut_options_json(void) { return Library::Get().options_json().c_str(); }
+
+void* offcut_malloc(ssize_t size, int device, offcut_stream stream) {
+  void* out = nullptr;
+  if (size > 0) offcut_allocate(device, stream, static_cast<size_t>(size), &out);
+  return out;
+}
+
+void offcut_free(void* pointer, ssize_t /*size*/, int /*device*/, offcut_stream /*stream*/) {
+  offcut_deallocate(pointer);
+}
+
+offcut_status offcut_allocate(int device, offcut_stream stream, size_t size, void** out) {
+  *out = nullptr;
+  if (size == 0) return OFFCUT_OK;
+  const absl::StatusOr<offcut::DevicePtr> address = offcut::Allocate(device, stream, size);
+  if (!address.ok()) return offcut::Return(address.status());
+  *out = reinterpret_cast<void*>(*address);
+  return OFFCUT_OK;
+}
+
+offcut_status offcut_deallocate(void* pointer) { return offcut::Return(offcut::Free(pointer)); }
+
+offcut_status offcut_record_stream(void* pointer, offcut_stream stream) {
+  if (Library::InForkedChild()) return offcut::Return(offcut::ForkedChildError());
+  DeviceAllocator* const owner = Library::Get().FindAllocatorOf(offcut::AddressOf(pointer));
+  if (owner == nullptr) {
+    return offcut::Return(absl::InvalidArgumentError(
+        absl::StrCat("0x", absl::Hex(offcut::AddressOf(pointer)), " was never handed out")));
+  }
+  return offcut::Return(owner->RecordStream(offcut::AddressOf(pointer), stream));
+}
+
+offcut_status offcut_find_block(const void* pointer, offcut_block* out) {
+  *out = {};
+  if (Library::InForkedChild()) return offcut::Return(offcut::ForkedChildError());
+  const offcut::DevicePtr address = offcut::AddressOf(pointer);
+  const std::optional<offcut::DeviceIndex> device = Library::Get().FindDeviceOf(address);
+  DeviceAllocator* const owner = device.has_value() ? Library::Get().FindAllocator(*device) : nullptr;
+  if (owner == nullptr) {
+    return offcut::Return(absl::InvalidArgumentError(
+        absl::StrCat("0x", absl::Hex(address), " was never handed out")));
+  }
+  const absl::StatusOr<offcut::BlockInfo> block = owner->FindBlock(address);
+  if (!block.ok()) return offcut::Return(block.status());
+  *out = {.address = reinterpret_cast<void*>(block->address),
+          .requested = block->requested,
+          .size = block->size,
+          .device = *device,
+          .stream = block->stream,
+          .range_address = reinterpret_cast<void*>(block->range_address),
+          .range_size = block->range_bytes};
+  return OFFCUT_OK;
+}
+
+offcut_status offcut_empty_cache(int device) {
+  if (Library::InForkedChild()) return offcut::Return(offcut::ForkedChildError());
+  if (device < -1) {
+    return offcut::Return(absl::InvalidArgumentError(absl::StrCat("device ", device)));
+  }
+  if (device >= 0) {
+    DeviceAllocator* const allocator = Library::Get().FindAllocator(device);
+    if (allocator != nullptr) allocator->EmptyCache();
+    return OFFCUT_OK;
+  }
+  Library::Get().ForEachAllocator([](DeviceAllocator& allocator) { allocator.EmptyCache(); });
+  return OFFCUT_OK;
+}
+
+offcut_status offcut_set_memory_fraction(int device, double fraction) {
+  if (Library::InForkedChild()) return offcut::Return(offcut::ForkedChildError());
+  return offcut::Return(Library::Get().SetMemoryFraction(device, fraction));
+}
+
+offcut_status offcut_get_memory_fraction(int device, double* out) {
+  offcut_status status;
+  offcut::InUse(device, &status);
+  *out = status == OFFCUT_OK ? Library::Get().MemoryFraction(device) : 1.0;
+  return status;
+}
+
+offcut_status offcut_get_counters(int device, offcut_counters* out) {
+  *out = {};
+  offcut_status status;
+  if (DeviceAllocator* const allocator = offcut::InUse(device, &status)) {
+    *out = offcut::ToC(allocator->counters());
+  }
+  return status;
+}
+
+offcut_status offcut_reset_peaks(int device) {
+  offcut_status status;
+  if (DeviceAllocator* const allocator = offcut::InUse(device, &status)) allocator->ResetPeaks();
+  return status;
+}
+
+offcut_status offcut_reset_totals(int device) {
+  offcut_status status;
+  if (DeviceAllocator* const allocator = offcut::InUse(device, &status)) allocator->ResetTotals();
+  return status;
+}
+
+offcut_status offcut_get_accounting(int device, offcut_accounting* out) {
+  *out = {};
+  offcut_status status;
+  if (DeviceAllocator* const allocator = offcut::InUse(device, &status)) {
+    const offcut::Accounting sum = allocator->Account();
+    *out = {.live_bytes = sum.live_bytes,
+            .rounding_bytes = sum.rounding_bytes,
+            .pending_bytes = sum.pending_bytes,
+            .private_pools_free_bytes = sum.private_pools_free_bytes,
+            .pinned_bytes = sum.pinned_bytes,
+            .idle_bytes = sum.idle_bytes,
+            .driver_pool_free_bytes = sum.driver_pool_free_bytes,
+            .outside_bytes = sum.outside_bytes,
+            .reserved_bytes = sum.reserved_bytes,
+            .device_used_bytes = sum.device_used_bytes};
+  }
+  return status;
+}
+
+offcut_status offcut_largest_free_block(int device, size_t* out) {
+  *out = 0;
+  offcut_status status;
+  if (DeviceAllocator* const allocator = offcut::InUse(device, &status)) {
+    *out = allocator->LargestFreeBlock();
+  }
+  return status;
+}
+
+const char* offcut_out_of_memory_report(void) { return offcut::LastReport().c_str(); }
+
+offcut_status offcut_audit(void) {
+  if (Library::InForkedChild()) return OFFCUT_OK;
+  absl::Status status;
+  Library::Get().ForEachAllocator(
+      [&](DeviceAllocator& allocator) { status.Update(offcut::Audit(allocator.View())); });
+  return offcut::Return(status);
+}
+
+const char* offcut_recording_directory(void) {
+  return Library::Get().recording_directory().c_str();
+}
+
+void offcut_mark_step(uint64_t number) {
+  if (Library::InForkedChild()) return;
+  Library::Get().ForEachAllocator(
+      [number](DeviceAllocator& allocator) { allocator.MarkStep(number); });
+}
+
+void offcut_flush_recording(void) {
+  if (!Library::InForkedChild()) Library::Get().FlushRecording();
+}
