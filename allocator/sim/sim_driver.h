@@ -1,0 +1,87 @@
+// SimDriver: the Driver over a simulated machine, in process. For tests, fuzzing, replay and
+// tuning.
+//
+// Deterministic and strict (see MemoryModel). Scriptable and observable through model(): capacity
+// (memory().SetTotalBytes), other users' memory (memory().SetOutsideBytes), lag
+// (streams().SetLagNs), work on a stream (streams().Submit, UseMemory), leaks (Census).
+// Thread-safe.
+
+#ifndef OFFCUT_ALLOCATOR_SIM_SIM_DRIVER_H_
+#define OFFCUT_ALLOCATOR_SIM_SIM_DRIVER_H_
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "allocator/driver/driver.h"
+#include "allocator/sim/device_model.h"
+
+namespace offcut {
+
+class SimDriver final : public Driver {
+ public:
+  // A machine whose device addresses are only numbers: any number of calls, no memory.
+  explicit SimDriver(const sim::SimOptions& machine = {});
+  // As `options` say; see DeviceModel::Create for how that can fail.
+  static absl::StatusOr<std::unique_ptr<SimDriver>> Create(const sim::ModelOptions& options);
+  explicit SimDriver(std::unique_ptr<sim::DeviceModel> model);
+
+  sim::DeviceModel& model() { return *model_; }
+  // The machine's time. Requires a virtual clock.
+  Clock clock() { return model_->clock().AsClock(); }
+  void AdvanceNs(uint64_t ns) { model_->clock().Advance(ns); }
+
+  // What CurrentDevice() answers on the calling thread from now on, for all SimDrivers; -1 (at
+  // first): no context.
+  static void SetCurrentDevice(DeviceIndex device);
+
+  // From now on the next reservation lands at `address`, whatever its hint, if that is free; each
+  // later one of the calling program wherever it would have. 0: none pending.
+  void FixNextReservation(DevicePtr address) {
+    fixed_address_.store(address, std::memory_order_relaxed);
+  }
+
+  // How often a call was made, failed or not.
+  uint64_t CallCount(DriverCall call) const {
+    return call_counts_[static_cast<uint8_t>(call)].load(std::memory_order_relaxed);
+  }
+  uint64_t CallCount() const;  // of all calls
+
+  absl::Status Initialize() override;
+  absl::StatusOr<int> DeviceCount() override;
+  absl::StatusOr<DeviceProperties> GetProperties(DeviceIndex device) override;
+  absl::StatusOr<MemoryInfo> GetMemoryInfo(DeviceIndex device) override;
+  absl::StatusOr<DeviceIndex> CurrentDevice() override;
+  absl::Status SynchronizeDevice(DeviceIndex device) override;
+
+  absl::StatusOr<DevicePtr> ReserveAddress(DeviceIndex device, Bytes bytes, Bytes alignment,
+                                           DevicePtr hint) override;
+  absl::Status FreeAddress(DevicePtr address, Bytes bytes) override;
+  absl::StatusOr<PhysicalHandle> CreateMemory(DeviceIndex device, Bytes bytes) override;
+  absl::Status ReleaseMemory(PhysicalHandle handle) override;
+  absl::Status Map(DevicePtr address, Bytes bytes, PhysicalHandle handle) override;
+  absl::Status SetAccess(DevicePtr address, Bytes bytes, DeviceIndex device) override;
+  absl::Status Unmap(DevicePtr address, Bytes bytes) override;
+
+  absl::StatusOr<StreamId> GetStreamId(DeviceIndex device, StreamHandle stream) override;
+  absl::StatusOr<bool> IsCapturing(DeviceIndex device, StreamHandle stream) override;
+  absl::StatusOr<EventHandle> CreateEvent(DeviceIndex device) override;
+  absl::Status DestroyEvent(DeviceIndex device, EventHandle event) override;
+  absl::Status RecordEvent(DeviceIndex device, EventHandle event, StreamHandle stream) override;
+  absl::StatusOr<bool> QueryEvent(DeviceIndex device, EventHandle event) override;
+  absl::Status SynchronizeEvent(DeviceIndex device, EventHandle event) override;
+
+ private:
+  // Counts the call; an error before Initialize().
+  absl::Status Enter(DriverCall call);
+
+  const std::unique_ptr<sim::DeviceModel> model_;
+  std::atomic<bool> initialized_{false};
+  std::atomic<DevicePtr> fixed_address_{0};
+  std::array<std::atomic<uint64_t>, 256> call_counts_{};
+};
+
+}  // namespace offcut
+
+#endif  // OFFCUT_ALLOCATOR_SIM_SIM_DRIVER_H_
