@@ -42,10 +42,21 @@ struct TraceSummary {
   uint64_t chunks = 0;
   Bytes chunk_bytes = 0;        // size of the chunks on disk, headers included
   uint64_t dropped_events = 0;  // as the recorder counted them
+  uint64_t unknown_events = 0;  // of those delivered, of kinds that this version does not know
   bool closed = false;          // the recorder closed the file itself
   // Why reading ended early, in words; "" if everything was read. A torn last chunk whose events
   // are in the ring is not a problem and not mentioned.
   std::string problem;
+};
+
+// One chunk, as the index knows it.
+struct TraceChunk {
+  uint64_t offset = 0;  // in the file
+  uint64_t first_index = 0;
+  uint64_t event_count = 0;
+  uint64_t first_time_ns = 0;
+  uint64_t last_time_ns = 0;
+  bool operator==(const TraceChunk&) const = default;
 };
 
 class TraceReader {
@@ -63,6 +74,10 @@ class TraceReader {
   // errors are for what cannot be read at all.
   virtual absl::StatusOr<TraceSummary> ForEach(
       const std::function<void(absl::Span<const Event>)>& visit) = 0;
+
+  // The whole chunks of the file: from its index if it was closed, else by going through it. Does
+  // not tell of events that are in the ring only.
+  virtual absl::StatusOr<std::vector<TraceChunk>> Chunks() = 0;
 };
 
 // The chunk files of `path`: itself, or those of a process's directory, or of a directory of such,
