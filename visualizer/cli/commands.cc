@@ -1,0 +1,149 @@
+#include "visualizer/cli/commands.h"
+
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "allocator/config/config.h"
+#include "allocator/config/describe.h"
+#include "allocator/trace/reader.h"
+#include "visualizer/cli/analysis.h"
+#include "visualizer/cli/check.h"
+#include "visualizer/cli/inspect.h"
+#include "visualizer/cli/report.h"
+#include "visualizer/cli/text.h"
+
+namespace offcut {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string Dump(const Json& json) {
+  return absl::StrCat(json.dump(2, ' ', false, Json::error_handler_t::replace), "\n");
+}
+
+// The path that most commands read from.
+std::shared_ptr<std::string> AddRecording(CLI::App* command) {
+  auto path = std::make_shared<std::string>();
+  command
+      ->add_option("recording", *path,
+                   "a recording's file, a process's directory, or a directory of such")
+      ->required();
+  return path;
+}
+
+std::string CheckText(const CheckResult& result) {
+  std::string text;
+  absl::StrAppend(
+      &text, ShowForeign(result.file), ": ", ShowCount(result.events), " events, ",
+      result.faults == 0 ? "no fault" : absl::StrCat(ShowCount(result.faults), " faults"), "\n");
+  for (const std::string& warning : result.warnings) {
+    absl::StrAppend(&text, "  warning: ", ShowForeign(warning), "\n");
+  }
+  for (const CheckFault& fault : result.first_faults) {
+    absl::StrAppend(&text, "  event ", fault.event_index, ": ", ShowForeign(fault.what), "\n");
+    if (!fault.event.empty()) absl::StrAppend(&text, "    ", fault.event, "\n");
+  }
+  if (result.faults > result.first_faults.size()) {
+    absl::StrAppend(&text, "  and ", ShowCount(result.faults - result.first_faults.size()),
+                    " more\n");
+  }
+  return text;
+}
+
+ExitCode RunOptions(bool json, bool markdown) {
+  const absl::StatusOr<Config> config = Config::FromEnvironment();
+  if (!config.ok()) {
+    PrintError(config.status().message());
+    return ExitCode::kBadUsage;
+  }
+  for (const std::string& warning : config->warnings()) PrintWarning(warning);
+  if (const absl::StatusOr<Layout> layout = config->layout(); !layout.ok()) {
+    PrintWarning(layout.status().message());
+  }
+  return Print(json       ? Dump(Json::parse(DescribeJson(*config)))
+               : markdown ? DescribeMarkdown()
+                          : DescribeText(*config));
+}
+
+ExitCode RunInspect(absl::string_view path, bool json) {
+  const absl::StatusOr<Analysis> analysis = AnalyzeRecording(path);
+  if (!analysis.ok()) return FailReading(analysis.status());
+  return Print(json ? Dump(InspectJson(*analysis)) : InspectText(*analysis));
+}
+
+ExitCode RunCheck(absl::string_view path) {
+  const absl::StatusOr<std::vector<std::string>> files = FindTraceFiles(path);
+  if (!files.ok()) return FailReading(files.status());
+  ExitCode exit_code = ExitCode::kOk;
+  for (const std::string& file : *files) {
+    absl::StatusOr<std::unique_ptr<TraceReader>> reader = TraceReader::Open(file);
+    const absl::StatusOr<CheckResult> result =
+        reader.ok() ? CheckTrace(**reader) : absl::StatusOr<CheckResult>(reader.status());
+    if (!result.ok()) {
+      exit_code = FailReading(result.status());
+      continue;
+    }
+    if (result->faults > 0 && exit_code == ExitCode::kOk) exit_code = ExitCode::kFaultFound;
+    if (Print(CheckText(*result)) != ExitCode::kOk) return ExitCode::kOutputFailed;
+  }
+  return exit_code;
+}
+
+}  // namespace
+
+void AddOptionsCommand(CLI::App* command, ExitCode* exit_code) {
+  auto json = std::make_shared<bool>(false);
+  auto markdown = std::make_shared<bool>(false);
+  CLI::Option* json_flag = command->add_flag("--json", *json, "as JSON");
+  command->add_flag("--markdown", *markdown, "as the table of the documentation, without values")
+      ->excludes(json_flag);
+  command->callback([=] { *exit_code = RunOptions(*json, *markdown); });
+}
+
+void AddInspectCommand(CLI::App* command, ExitCode* exit_code) {
+  const auto path = AddRecording(command);
+  auto json = std::make_shared<bool>(false);
+  command->add_flag("--json", *json, "as JSON");
+  command->callback([=] { *exit_code = RunInspect(*path, *json); });
+}
+
+void AddCheckCommand(CLI::App* command, ExitCode* exit_code) {
+  const auto path = AddRecording(command);
+  command->callback([=] { *exit_code = RunCheck(*path); });
+}
+
+void AddReportCommand(CLI::App* command, ExitCode* exit_code) {
+  const auto path = AddRecording(command);
+  auto output = std::make_shared<std::string>("offcut-report.html");
+  auto title = std::make_shared<std::string>();
+  command->add_option("-o,--output", *output, "the file to write")->capture_default_str();
+  command->add_option("--title", *title, "what the page is called; default: the recording's path");
+  command->callback([=] {
+    const absl::Status status =
+        WriteReport(*path, *output, title->empty() ? *path : absl::string_view(*title));
+    *exit_code = status.ok() ? Print(absl::StrCat(*output, "\n")) : FailReading(status);
+  });
+}
+
+ExitCode Print(absl::string_view text) {
+  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  if (written && std::fflush(stdout) == 0) return ExitCode::kOk;
+  PrintError("the output could not be written to standard output");
+  return ExitCode::kOutputFailed;
+}
+
+void PrintError(absl::string_view message) {
+  std::fprintf(stderr, "offcut: %.*s\n", static_cast<int>(message.size()), message.data());
+}
+
+void PrintWarning(absl::string_view message) { PrintError(absl::StrCat("warning: ", message)); }
+
+ExitCode FailReading(const absl::Status& status) {
+  PrintError(status.message());
+  return ExitCode::kUnreadable;
+}
+
+}  // namespace offcut
