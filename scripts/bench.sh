@@ -1,32 +1,30 @@
-# ./dev bench [NAME [ARGUMENTS]]. Sourced. A benchmark is a program in build/<preset>/bench/ or a script in bench/.
+# ./dev bench [NAME [ARGUMENTS]]. Sourced. A benchmark is a program declared with offcut_benchmark in bench/, or a script.
 
 bench() {
-  build
-  local programs scripts chosen=() one
-  programs="$(find "$BUILD/bench" -maxdepth 1 -type f -perm -u+x 2>/dev/null | sort)"
-  scripts="$(find "$ROOT/bench" -name '*.py' -not -name '_*' 2>/dev/null | sort)"
+  local chosen=() name
   if (($# == 0)); then
-    echo "Name one of these, or a part of a name:"
-    for one in $programs $scripts; do echo "  $(bench_name "$one")"; done
+    echo "Name one of these, or a part of a name; what follows are arguments of the benchmark:"
+    bench_names | sed 's/^/  /'
     return
   fi
-  for one in $programs $scripts; do
-    [[ "$(bench_name "$one")" != *"$1"* ]] || chosen+=("$one")
-  done
+  mapfile -t chosen < <(bench_names | grep -F -- "$1" || true)
   ((${#chosen[@]} > 0)) || die "no benchmark is called '$1'; ./dev bench lists them"
   shift
-  for one in "${chosen[@]}"; do
-    say "== $(bench_name "$one")"
-    case "$one" in
-      *.py) PYTHONPATH="$BUILD/package" OFFCUT_TEST_BUILD_DIR="$BUILD" "$PYTHON" "$one" "$@" ;;
-      *) "$one" "$@" ;;
-    esac
+  build_package
+  for name in "${chosen[@]}"; do
+    say "== $name"
+    if [[ "$name" == *.py ]]; then
+      PYTHONPATH="$BUILD/package" OFFCUT_TEST_BUILD_DIR="$BUILD" "$PYTHON" "$ROOT/bench/$name" "$@"
+    else
+      build "$name"
+      "$BUILD/bench/$name" "$@"
+    fi
   done
 }
 
-# bench/replay/peaks.py is `replay/peaks`, and the program allocate_bench `allocate_bench`.
-bench_name() {
-  local name="${1#"$ROOT/bench/"}"
-  name="${name#"$BUILD/bench/"}"
-  echo "${name%.py}"
+# Programs by name, scripts by their path in bench/.
+bench_names() {
+  cd "$ROOT/bench" 2>/dev/null || return 0
+  find . -name CMakeLists.txt -exec sed -n 's/.*offcut_benchmark(NAME \([a-z_0-9]*\).*/\1/p' {} + | sort
+  find . -name '*.py' -not -name '_*' | sed 's|^\./||' | sort
 }
