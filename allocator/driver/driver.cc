@@ -19,7 +19,7 @@ ResultRow FindResult(int cu_result) {
   switch (cu_result) {
 #define OFFCUT_CUDA_RESULT(name, number, cuda_name, status_code) \
   case number:                                                   \
-    return {cuda_name, absl::StatusCode::k##status_code};
+    return {#cuda_name, absl::StatusCode::k##status_code};
 #include "allocator/driver/cuda_results.def"
 #undef OFFCUT_CUDA_RESULT
     default:

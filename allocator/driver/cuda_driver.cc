@@ -1,0 +1,495 @@
+#include "allocator/driver/cuda_driver.h"
+
+#include <cuda.h>
+#include <dlfcn.h>
+
+#include <atomic>
+#include <optional>
+#include <vector>
+
+#include "absl/base/call_once.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
+#include "allocator/base/status_macros.h"
+#include "allocator/driver/cuda_results.h"
+
+namespace offcut {
+namespace {
+
+#define OFFCUT_CUDA_RESULT(name, number, cuda_name, status_code) static_assert(cuda_name == number);
+#include "allocator/driver/cuda_results.def"
+#undef OFFCUT_CUDA_RESULT
+
+// The functions of libcuda.so.1 that we call, once. Looked up under the name that cuda.h gives
+// them, with its version suffix: those are exported for good.
+#define OFFCUT_CUDA_FUNCTIONS(F)       \
+  F(cuInit)                            \
+  F(cuDriverGetVersion)                \
+  F(cuDeviceGetCount)                  \
+  F(cuDeviceGetName)                   \
+  F(cuDeviceTotalMem)                  \
+  F(cuDeviceGetAttribute)              \
+  F(cuDevicePrimaryCtxRetain)          \
+  F(cuCtxGetCurrent)                   \
+  F(cuCtxGetDevice)                    \
+  F(cuCtxPushCurrent)                  \
+  F(cuCtxPopCurrent)                   \
+  F(cuCtxSynchronize)                  \
+  F(cuMemGetInfo)                      \
+  F(cuMemGetAllocationGranularity)     \
+  F(cuMemAddressReserve)               \
+  F(cuMemAddressFree)                  \
+  F(cuMemCreate)                       \
+  F(cuMemRelease)                      \
+  F(cuMemMap)                          \
+  F(cuMemSetAccess)                    \
+  F(cuMemUnmap)                        \
+  F(cuStreamGetId)                     \
+  F(cuStreamIsCapturing)               \
+  F(cuThreadExchangeStreamCaptureMode) \
+  F(cuEventCreate)                     \
+  F(cuEventDestroy)                    \
+  F(cuEventRecord)                     \
+  F(cuEventQuery)                      \
+  F(cuEventSynchronize)
+
+#define OFFCUT_STRINGIFY_INNER(x) #x
+#define OFFCUT_STRINGIFY(x) OFFCUT_STRINGIFY_INNER(x)
+
+struct CudaFunctions {
+#define OFFCUT_MEMBER(name) decltype(&::name) name = nullptr;
+  OFFCUT_CUDA_FUNCTIONS(OFFCUT_MEMBER)
+#undef OFFCUT_MEMBER
+};
+
+// cuStreamGetId, without which a reused stream handle cannot be told from the old one.
+constexpr int kDriverVersionMin = 12000;
+
+constexpr char kRemedy[] =
+    "; install the NVIDIA driver, or preload liboffcut_cudasim.so to simulate one";
+
+std::string At(DevicePtr address, Bytes bytes) {
+  return absl::StrFormat("%d bytes at %#x", bytes, address);
+}
+
+// The same error, as one that no retry will cure on this machine.
+absl::Status AsUnavailable(const absl::Status& error) {
+  absl::Status unavailable(absl::StatusCode::kUnavailable, absl::StrCat(error.message(), kRemedy));
+  error.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
+    unavailable.SetPayload(url, payload);
+  });
+  return unavailable;
+}
+
+absl::StatusOr<CudaFunctions> LoadFunctions() {
+  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    const char* error = dlerror();
+    return absl::UnavailableError(absl::StrCat(
+        "libcuda.so.1 could not be loaded: ", error != nullptr ? error : "unknown error", kRemedy));
+  }
+  CudaFunctions functions;
+  absl::string_view missing;
+#define OFFCUT_LOAD(name)                                                                 \
+  functions.name =                                                                        \
+      reinterpret_cast<decltype(functions.name)>(dlsym(library, OFFCUT_STRINGIFY(name))); \
+  if (functions.name == nullptr && missing.empty()) missing = OFFCUT_STRINGIFY(name);
+  OFFCUT_CUDA_FUNCTIONS(OFFCUT_LOAD)
+#undef OFFCUT_LOAD
+  if (!missing.empty()) {
+    return absl::UnavailableError(
+        absl::StrCat("libcuda.so.1 has no function ", missing,
+                     "; install an NVIDIA driver of at least version 525 (CUDA 12.0)"));
+  }
+  return functions;
+}
+
+}  // namespace
+
+struct CudaDriver::Cuda {
+  struct Device {
+    CUcontext context = nullptr;
+    CUmemAllocationProp memory_properties = {};
+    absl::Status status = absl::OkStatus();  // of retaining the context
+    absl::once_flag once;
+  };
+
+  CudaFunctions f;
+  absl::Mutex mutex;
+  std::optional<absl::Status> initialize_status ABSL_GUARDED_BY(mutex);
+  // Set last, when everything above and below can be used.
+  std::atomic<int> device_count{0};
+  std::vector<Device> devices;
+
+  absl::Status Load() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  absl::Status CheckInitialized() const;
+  // The device, with its primary context retained.
+  absl::StatusOr<Device*> Retain(DeviceIndex device);
+  CUmemAllocationProp FindMemoryProperties(DeviceIndex device);
+};
+
+namespace {
+
+// Makes `context` current while it lives, if it is not already.
+class ContextScope {
+ public:
+  ContextScope(const CudaFunctions& f, CUcontext context) : f_(f) {
+    CUcontext current = nullptr;
+    if (f_.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == context) return;
+    pushed_ = f_.cuCtxPushCurrent(context) == CUDA_SUCCESS;
+  }
+  ~ContextScope() {
+    CUcontext popped;
+    if (pushed_) f_.cuCtxPopCurrent(&popped);
+  }
+  ContextScope(const ContextScope&) = delete;
+  ContextScope& operator=(const ContextScope&) = delete;
+
+ private:
+  const CudaFunctions& f_;
+  bool pushed_ = false;
+};
+
+// Lets the calling thread make calls that would otherwise end a stream capture under way, and that
+// are harmless to it: without this, one cuEventQuery kills the capture of another thread.
+class RelaxedCaptureScope {
+ public:
+  explicit RelaxedCaptureScope(const CudaFunctions& f) : f_(f) { Exchange(); }
+  ~RelaxedCaptureScope() { Exchange(); }
+  RelaxedCaptureScope(const RelaxedCaptureScope&) = delete;
+  RelaxedCaptureScope& operator=(const RelaxedCaptureScope&) = delete;
+
+ private:
+  void Exchange() { f_.cuThreadExchangeStreamCaptureMode(&mode_); }
+
+  const CudaFunctions& f_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
+}  // namespace
+
+// --- Start ---
+
+absl::Status CudaDriver::Cuda::Load() {
+  OFFCUT_ASSIGN_OR_RETURN(f, LoadFunctions());
+  if (const CUresult result = f.cuInit(0); result != CUDA_SUCCESS) {
+    return AsUnavailable(DriverError(result, "cuInit"));
+  }
+  int version = 0;
+  if (const CUresult result = f.cuDriverGetVersion(&version); result != CUDA_SUCCESS) {
+    return AsUnavailable(DriverError(result, "cuDriverGetVersion"));
+  }
+  if (version < kDriverVersionMin) {
+    return absl::UnavailableError(
+        absl::StrCat("the NVIDIA driver is too old: it serves CUDA ", version / 1000, ".",
+                     version % 1000 / 10, ", and 12.0 is the least; install version 525 or newer"));
+  }
+  int count = 0;
+  if (const CUresult result = f.cuDeviceGetCount(&count); result != CUDA_SUCCESS) {
+    return AsUnavailable(DriverError(result, "cuDeviceGetCount"));
+  }
+  if (count == 0) return AsUnavailable(DriverError(CudaResult::kNoDevice, "cuDeviceGetCount"));
+  devices = std::vector<Device>(count);
+  device_count.store(count, std::memory_order_release);
+  return absl::OkStatus();
+}
+
+absl::Status CudaDriver::Cuda::CheckInitialized() const {
+  if (device_count.load(std::memory_order_acquire) != 0) return absl::OkStatus();
+  return DriverError(CudaResult::kNotInitialized, "CudaDriver: Initialize() has not succeeded");
+}
+
+absl::StatusOr<CudaDriver::Cuda::Device*> CudaDriver::Cuda::Retain(DeviceIndex device) {
+  OFFCUT_RETURN_IF_ERROR(CheckInitialized());
+  const int count = device_count.load(std::memory_order_relaxed);
+  if (device < 0 || device >= count) {
+    return DriverError(CudaResult::kInvalidDevice, absl::StrCat("device ", device, " of ", count));
+  }
+  Device& found = devices[device];
+  absl::call_once(found.once, [&] {
+    found.status = DriverError(f.cuDevicePrimaryCtxRetain(&found.context, device),
+                               absl::StrCat("cuDevicePrimaryCtxRetain(device ", device, ")"));
+    if (found.status.ok()) found.memory_properties = FindMemoryProperties(device);
+  });
+  OFFCUT_RETURN_IF_ERROR(found.status);
+  return &found;
+}
+
+CUmemAllocationProp CudaDriver::Cuda::FindMemoryProperties(DeviceIndex device) {
+  const auto has = [&](CUdevice_attribute attribute) {
+    int value = 0;
+    return f.cuDeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS && value != 0;
+  };
+  const bool rdma = has(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
+  const bool descriptor = has(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
+  CUmemAllocationProp plain = {};
+  plain.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  plain.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
+  size_t granularity = 0;
+  if (f.cuMemGetAllocationGranularity(&granularity, &plain, CU_MEM_ALLOC_GRANULARITY_MINIMUM) !=
+      CUDA_SUCCESS) {
+    return plain;
+  }
+  // A device may claim a flag and still refuse it (containers, virtual machines), so each is tried
+  // on one granule; none can be added to memory later. File descriptors before fabric handles: an
+  // H200 refused both together, and descriptors need no service beside the driver.
+  const ContextScope current(f, devices[device].context);
+  const RelaxedCaptureScope relaxed(f);
+  for (const auto& [try_rdma, try_descriptor] :
+       {std::pair{true, true}, std::pair{false, true}, std::pair{true, false}}) {
+    if ((try_rdma && !rdma) || (try_descriptor && !descriptor)) continue;
+    CUmemAllocationProp properties = plain;
+    properties.allocFlags.gpuDirectRDMACapable = try_rdma;
+    if (try_descriptor) {
+      properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    }
+    CUmemGenericAllocationHandle handle = 0;
+    const CUresult result = f.cuMemCreate(&handle, granularity, &properties, 0);
+    if (result == CUDA_SUCCESS) f.cuMemRelease(handle);
+    // A full device says nothing about the flags.
+    if (result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY) return properties;
+  }
+  return plain;
+}
+
+CudaDriver::CudaDriver() : cuda_(std::make_unique<Cuda>()) {}
+
+CudaDriver::~CudaDriver() = default;
+
+absl::Status CudaDriver::Initialize() {
+  if (cuda_->device_count.load(std::memory_order_acquire) != 0) return absl::OkStatus();
+  absl::MutexLock lock(&cuda_->mutex);
+  if (!cuda_->initialize_status.has_value()) cuda_->initialize_status = cuda_->Load();
+  return *cuda_->initialize_status;
+}
+
+// --- Devices ---
+
+absl::StatusOr<int> CudaDriver::DeviceCount() {
+  OFFCUT_RETURN_IF_ERROR(cuda_->CheckInitialized());
+  return cuda_->device_count.load(std::memory_order_relaxed);
+}
+
+absl::StatusOr<DeviceProperties> CudaDriver::GetProperties(DeviceIndex device) {
+  OFFCUT_RETURN_IF_ERROR(cuda_->CheckInitialized());
+  const CudaFunctions& f = cuda_->f;
+  DeviceProperties properties;
+  char name[256] = "";
+  size_t total_bytes = 0;
+  CUresult result = f.cuDeviceGetName(name, sizeof(name), device);
+  if (result == CUDA_SUCCESS) result = f.cuDeviceTotalMem(&total_bytes, device);
+  const auto attribute = [&](CUdevice_attribute which, int* value) {
+    if (result == CUDA_SUCCESS) result = f.cuDeviceGetAttribute(value, which, device);
+  };
+  int virtual_memory = 0;
+  attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &properties.compute_major);
+  attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &properties.compute_minor);
+  attribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, &virtual_memory);
+  properties.name = name;
+  properties.total_bytes = total_bytes;
+  properties.virtual_memory = virtual_memory != 0;
+  if (result == CUDA_SUCCESS && properties.virtual_memory) {
+    CUmemAllocationProp memory = {};
+    memory.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    memory.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
+    size_t granularity = 0;
+    result =
+        f.cuMemGetAllocationGranularity(&granularity, &memory, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+    properties.granularity = granularity;
+  }
+  if (result != CUDA_SUCCESS) {
+    return DriverError(result, absl::StrCat("cuDeviceGetAttribute(device ", device, ")"));
+  }
+  return properties;
+}
+
+absl::StatusOr<MemoryInfo> CudaDriver::GetMemoryInfo(DeviceIndex device) {
+  OFFCUT_ASSIGN_OR_RETURN(const Cuda::Device* on, cuda_->Retain(device));
+  const ContextScope current(cuda_->f, on->context);
+  const RelaxedCaptureScope relaxed(cuda_->f);
+  size_t free_bytes = 0, total_bytes = 0;
+  if (const CUresult result = cuda_->f.cuMemGetInfo(&free_bytes, &total_bytes);
+      result != CUDA_SUCCESS) {
+    return DriverError(result, absl::StrCat("cuMemGetInfo(device ", device, ")"));
+  }
+  return MemoryInfo{.free_bytes = free_bytes, .total_bytes = total_bytes};
+}
+
+absl::StatusOr<DeviceIndex> CudaDriver::CurrentDevice() {
+  OFFCUT_RETURN_IF_ERROR(cuda_->CheckInitialized());
+  CUdevice device = 0;
+  if (const CUresult result = cuda_->f.cuCtxGetDevice(&device); result != CUDA_SUCCESS) {
+    return DriverError(result, "cuCtxGetDevice");
+  }
+  return device;
+}
+
+absl::Status CudaDriver::SynchronizeDevice(DeviceIndex device) {
+  OFFCUT_ASSIGN_OR_RETURN(const Cuda::Device* on, cuda_->Retain(device));
+  const ContextScope current(cuda_->f, on->context);
+  if (const CUresult result = cuda_->f.cuCtxSynchronize(); result != CUDA_SUCCESS) {
+    return DriverError(result, absl::StrCat("cuCtxSynchronize(device ", device, ")"));
+  }
+  return absl::OkStatus();
+}
+
+// --- Address space and physical memory ---
+
+absl::StatusOr<DevicePtr> CudaDriver::ReserveAddress(DeviceIndex device, Bytes bytes,
+                                                     Bytes alignment, DevicePtr hint) {
+  OFFCUT_ASSIGN_OR_RETURN(const Cuda::Device* on, cuda_->Retain(device));
+  const ContextScope current(cuda_->f, on->context);
+  const RelaxedCaptureScope relaxed(cuda_->f);
+  CUdeviceptr address = 0;
+  if (const CUresult result = cuda_->f.cuMemAddressReserve(&address, bytes, alignment, hint, 0);
+      result != CUDA_SUCCESS) {
+    return DriverError(result, absl::StrCat("cuMemAddressReserve(", At(hint, bytes), ", alignment ",
+                                            alignment, ")"));
+  }
+  return address;
+}
+
+absl::Status CudaDriver::FreeAddress(DevicePtr address, Bytes bytes) {
+  OFFCUT_RETURN_IF_ERROR(cuda_->CheckInitialized());
+  const RelaxedCaptureScope relaxed(cuda_->f);
+  if (const CUresult result = cuda_->f.cuMemAddressFree(address, bytes); result != CUDA_SUCCESS) {
+    return DriverError(result, absl::StrCat("cuMemAddressFree(", At(address, bytes), ")"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<PhysicalHandle> CudaDriver::CreateMemory(DeviceIndex device, Bytes bytes) {
+  OFFCUT_ASSIGN_OR_RETURN(const Cuda::Device* on, cuda_->Retain(device));
+  const ContextScope current(cuda_->f, on->context);
+  const RelaxedCaptureScope relaxed(cuda_->f);
+  CUmemGenericAllocationHandle handle = 0;
+  if (const CUresult result = cuda_->f.cuMemCreate(&handle, bytes, &on->memory_properties, 0);
+      result != CUDA_SUCCESS) {
+    return DriverError(result,
+                       absl::StrCat("cuMemCreate(", bytes, " bytes on device ", device, ")"));
+  }
+  return handle;
+}
+
+absl::Status CudaDriver::ReleaseMemory(PhysicalHandle handle) {
+  OFFCUT_RETURN_IF_ERROR(cuda_->CheckInitialized());
+  const RelaxedCaptureScope relaxed(cuda_->f);
+  if (const CUresult result = cuda_->f.cuMemRelease(handle); result != CUDA_SUCCESS) {
+    return DriverError(result, absl::StrCat("cuMemRelease(handle ", handle, ")"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaDriver::Map(DevicePtr address, Bytes bytes, PhysicalHandle handle) {
+  OFFCUT_RETURN_IF_ERROR(cuda_->CheckInitialized());
+  const RelaxedCaptureScope relaxed(cuda_->f);
+  if (const CUresult result = cuda_->f.cuMemMap(address, bytes, 0, handle, 0);
+      result != CUDA_SUCCESS) {
+    return DriverError(result,
+                       absl::StrCat("cuMemMap(", At(address, bytes), ", handle ", handle, ")"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaDriver::SetAccess(DevicePtr address, Bytes bytes, DeviceIndex device) {
+  OFFCUT_ASSIGN_OR_RETURN(const Cuda::Device* on, cuda_->Retain(device));
+  const ContextScope current(cuda_->f, on->context);
+  const RelaxedCaptureScope relaxed(cuda_->f);
+  CUmemAccessDesc access = {};
+  access.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  if (const CUresult result = cuda_->f.cuMemSetAccess(address, bytes, &access, 1);
+      result != CUDA_SUCCESS) {
+    return DriverError(
+        result, absl::StrCat("cuMemSetAccess(", At(address, bytes), ", device ", device, ")"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaDriver::Unmap(DevicePtr address, Bytes bytes) {
+  OFFCUT_RETURN_IF_ERROR(cuda_->CheckInitialized());
+  const RelaxedCaptureScope relaxed(cuda_->f);
+  if (const CUresult result = cuda_->f.cuMemUnmap(address, bytes); result != CUDA_SUCCESS) {
+    return DriverError(result, absl::StrCat("cuMemUnmap(", At(address, bytes), ")"));
+  }
+  return absl::OkStatus();
+}
+
+// --- Streams and events ---
+
+absl::StatusOr<StreamId> CudaDriver::GetStreamId(DeviceIndex device, StreamHandle stream) {
+  OFFCUT_ASSIGN_OR_RETURN(const Cuda::Device* on, cuda_->Retain(device));
+  const ContextScope current(cuda_->f, on->context);
+  unsigned long long id = 0;
+  if (const CUresult result = cuda_->f.cuStreamGetId(stream, &id); result != CUDA_SUCCESS) {
+    return DriverError(result, absl::StrFormat("cuStreamGetId(stream %p)", stream));
+  }
+  return id;
+}
+
+absl::StatusOr<bool> CudaDriver::IsCapturing(DeviceIndex device, StreamHandle stream) {
+  OFFCUT_ASSIGN_OR_RETURN(const Cuda::Device* on, cuda_->Retain(device));
+  const ContextScope current(cuda_->f, on->context);
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  const CUresult result = cuda_->f.cuStreamIsCapturing(stream, &status);
+  if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) return true;
+  if (result != CUDA_SUCCESS) {
+    return DriverError(result, absl::StrFormat("cuStreamIsCapturing(stream %p)", stream));
+  }
+  return status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+absl::StatusOr<EventHandle> CudaDriver::CreateEvent(DeviceIndex device) {
+  OFFCUT_ASSIGN_OR_RETURN(const Cuda::Device* on, cuda_->Retain(device));
+  const ContextScope current(cuda_->f, on->context);
+  CUevent event = nullptr;
+  if (const CUresult result = cuda_->f.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+      result != CUDA_SUCCESS) {
+    return DriverError(result, absl::StrCat("cuEventCreate(device ", device, ")"));
+  }
+  return event;
+}
+
+absl::Status CudaDriver::DestroyEvent(DeviceIndex device, EventHandle event) {
+  OFFCUT_ASSIGN_OR_RETURN(const Cuda::Device* on, cuda_->Retain(device));
+  const ContextScope current(cuda_->f, on->context);
+  if (const CUresult result = cuda_->f.cuEventDestroy(event); result != CUDA_SUCCESS) {
+    return DriverError(result, absl::StrFormat("cuEventDestroy(event %p)", event));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaDriver::RecordEvent(DeviceIndex device, EventHandle event, StreamHandle stream) {
+  OFFCUT_ASSIGN_OR_RETURN(const Cuda::Device* on, cuda_->Retain(device));
+  const ContextScope current(cuda_->f, on->context);
+  if (const CUresult result = cuda_->f.cuEventRecord(event, stream); result != CUDA_SUCCESS) {
+    return DriverError(result,
+                       absl::StrFormat("cuEventRecord(event %p, stream %p)", event, stream));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> CudaDriver::QueryEvent(DeviceIndex device, EventHandle event) {
+  OFFCUT_ASSIGN_OR_RETURN(const Cuda::Device* on, cuda_->Retain(device));
+  const ContextScope current(cuda_->f, on->context);
+  const RelaxedCaptureScope relaxed(cuda_->f);
+  const CUresult result = cuda_->f.cuEventQuery(event);
+  if (result == CUDA_ERROR_NOT_READY) return false;
+  if (result != CUDA_SUCCESS) {
+    return DriverError(result, absl::StrFormat("cuEventQuery(event %p)", event));
+  }
+  return true;
+}
+
+absl::Status CudaDriver::SynchronizeEvent(DeviceIndex device, EventHandle event) {
+  OFFCUT_ASSIGN_OR_RETURN(const Cuda::Device* on, cuda_->Retain(device));
+  const ContextScope current(cuda_->f, on->context);
+  const RelaxedCaptureScope relaxed(cuda_->f);
+  if (const CUresult result = cuda_->f.cuEventSynchronize(event); result != CUDA_SUCCESS) {
+    return DriverError(result, absl::StrFormat("cuEventSynchronize(event %p)", event));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace offcut
