@@ -50,7 +50,7 @@ CUresult cuGetErrorName(CUresult error, const char** name) {
   switch (static_cast<int>(error)) {
 #define OFFCUT_CUDA_RESULT(our_name, number, cuda_name, status_code) \
   case number:                                                       \
-    *name = cuda_name;                                               \
+    *name = #cuda_name;                                              \
     return CUDA_SUCCESS;
 #include "allocator/driver/cuda_results.def"
 #undef OFFCUT_CUDA_RESULT
