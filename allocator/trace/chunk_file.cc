@@ -50,7 +50,9 @@ absl::Status ChunkFile::Append(absl::string_view chunk) {
                               .first_index = header.first_index,
                               .event_count = header.event_count,
                               .first_time_ns = header.first_time_ns,
-                              .last_time_ns = header.last_time_ns});
+                              .last_time_ns = header.last_time_ns,
+                              .live_bytes = header.live_bytes,
+                              .reserved_bytes = header.reserved_bytes});
   return absl::OkStatus();
 }
 

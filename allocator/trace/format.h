@@ -66,7 +66,7 @@ static_assert(sizeof(ChunkHeader) == 80);
 // After the last chunk, if the recorder closed the file: this, `entry_count` entries, and IndexEnd.
 struct IndexHeader {
   uint64_t magic = kIndexMagic;
-  uint32_t entry_bytes = 40;
+  uint32_t entry_bytes = 56;
   uint32_t reserved = 0;
   uint64_t entry_count = 0;
   uint64_t event_count = 0;     // of the whole recording
@@ -75,13 +75,15 @@ struct IndexHeader {
 static_assert(sizeof(IndexHeader) == 40);
 
 struct IndexEntry {
-  uint64_t offset = 0;  // of the chunk's header in the file
+  uint64_t offset = 0;  // of the chunk's header in the file; the rest as it says there
   uint64_t first_index = 0;
   uint64_t event_count = 0;
   uint64_t first_time_ns = 0;
   uint64_t last_time_ns = 0;
+  int64_t live_bytes = 0;
+  int64_t reserved_bytes = 0;
 };
-static_assert(sizeof(IndexEntry) == 40);
+static_assert(sizeof(IndexEntry) == 56);
 
 // The last bytes of a closed file.
 struct IndexEnd {

@@ -211,7 +211,7 @@ absl::StatusOr<std::vector<TraceChunk>> TraceReaderImpl::Chunks() {
   if (const absl::StatusOr<ChunkIndex> index = ReadIndexFromEnd(); index.ok()) {
     for (const IndexEntry& entry : index->entries) {
       chunks.push_back({entry.offset, entry.first_index, entry.event_count, entry.first_time_ns,
-                        entry.last_time_ns});
+                        entry.last_time_ns, entry.live_bytes, entry.reserved_bytes});
     }
     return chunks;
   }
@@ -221,7 +221,8 @@ absl::StatusOr<std::vector<TraceChunk>> TraceReaderImpl::Chunks() {
     if (found != ChunkScanner::Found::kChunk) return chunks;
     const ChunkHeader& header = scanner.header();
     chunks.push_back({scanner.chunk_offset(), header.first_index, header.event_count,
-                      header.first_time_ns, header.last_time_ns});
+                      header.first_time_ns, header.last_time_ns, header.live_bytes,
+                      header.reserved_bytes});
   }
 }
 

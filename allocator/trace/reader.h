@@ -56,6 +56,8 @@ struct TraceChunk {
   uint64_t event_count = 0;
   uint64_t first_time_ns = 0;
   uint64_t last_time_ns = 0;
+  int64_t live_bytes = 0;  // before its first event
+  int64_t reserved_bytes = 0;
   bool operator==(const TraceChunk&) const = default;
 };
 
