@@ -69,13 +69,26 @@ int DestroyDescriptor(void* descriptor, const char* name) {
 
 }  // namespace
 
-int SucceedWithCublasHandle(const void* handle, const char* name) {
-  cudaStream_t stream = nullptr;
-  const int found = WithSettings(handle, name, [&](const Settings& s) { stream = s.stream; });
-  if (found != kSuccess) return found;
+namespace {
+
+int LaunchProduct(cudaStream_t stream) {
   const cudaError_t launched = AnswerRuntime(
       [stream](Simulation& s) { return s.Launch(s.RuntimeDevice(), stream); });
   return launched == cudaSuccess ? kSuccess : kInvalidValue;
+}
+
+}  // namespace
+
+int SucceedWithCublasHandle(const void* handle, const char* name) {
+  cudaStream_t stream = nullptr;
+  const int found = WithSettings(handle, name, [&](const Settings& s) { stream = s.stream; });
+  return found == kSuccess ? LaunchProduct(stream) : found;
+}
+
+int SucceedWithCublasLtDescriptor(const void* descriptor, const char* name) {
+  if (Descriptors().Contains(descriptor)) return kSuccess;
+  Report("%s: %p is no descriptor, or destroyed", name, descriptor);
+  return kInvalidValue;
 }
 
 }  // namespace offcut::cuda_abi
@@ -156,6 +169,15 @@ int cublasLtMatrixLayoutCreate(void** layout, int, uint64_t, uint64_t, int64_t) 
 }
 int cublasLtMatrixLayoutDestroy(void* layout) {
   return DestroyDescriptor(layout, "cublasLtMatrixLayoutDestroy");
+}
+
+int cublasLtMatmul(void* handle, void* description, const void*, const void*, void*, const void*, void*,
+                   const void*, const void*, void*, void*, void*, const void*, void*, size_t,
+                   cudaStream_t stream) {
+  const int found = WithSettings(handle, "cublasLtMatmul", [](Settings&) {});
+  if (found != kSuccess) return found;
+  const int described = SucceedWithCublasLtDescriptor(description, "cublasLtMatmul");
+  return described == kSuccess ? LaunchProduct(stream) : described;
 }
 
 struct cublasLtMatmulHeuristicResult {

@@ -13,6 +13,7 @@ namespace offcut::cuda_abi {
 
 // Defined in cublas.cc, where the handles live.
 int SucceedWithCublasHandle(const void* handle, const char* name);
+int SucceedWithCublasLtDescriptor(const void* descriptor, const char* name);
 
 namespace {
 
@@ -21,10 +22,15 @@ long Succeed(const void*, const char*) {
   return 0;
 }
 
-// BLAS functions take their handle first; a handle that is not one is misuse even of a no-op.
+// BLAS functions take their handle first; one that does not exist is misuse even of a no-op.
 template <>
 long Succeed<Library::kCublas>(const void* handle, const char* name) {
   return SucceedWithCublasHandle(handle, name);
+}
+
+template <>
+long Succeed<Library::kCublasLt>(const void* descriptor, const char* name) {
+  return SucceedWithCublasLtDescriptor(descriptor, name);
 }
 
 }  // namespace
@@ -81,7 +87,7 @@ constexpr std::array<LibraryFacts, 12> kLibraryFacts = {{
      "set torch.backends.cudnn.enabled = False and torch.backends.cuda.enable_cudnn_sdp(False)"},
     {5, "NCCL", "use the process group 'fake' or 'gloo'"},  // ncclInvalidUsage
     {16, "cuFFT", nullptr},                                 // CUFFT_NOT_SUPPORTED
-    {9, "cuSOLVER", nullptr},                               // CUSOLVER_STATUS_NOT_SUPPORTED
+    {1, "cuSOLVER", nullptr},                               // CUSOLVER_STATUS_NOT_INITIALIZED
     {10, "cuSPARSE", nullptr},                              // CUSPARSE_STATUS_NOT_SUPPORTED
     {10, "cuSPARSELt", nullptr},
     {203, "cuRAND", nullptr},  // CURAND_STATUS_INITIALIZATION_FAILED
