@@ -24,6 +24,8 @@ class VectorTraceReader : public TraceReader {
     return summary_;
   }
 
+  absl::StatusOr<std::vector<TraceChunk>> Chunks() override { return std::vector<TraceChunk>{}; }
+
   std::vector<Event> events_;
   TraceMetadata metadata_;
   TraceSummary summary_ = {.closed = true};
