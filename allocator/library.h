@@ -1,8 +1,8 @@
 // Library: what one process has of Offcut, wired together.
 //
 // Owns the configuration, the driver, the recording and one DeviceAllocator per device in use. The
-// only place that knows all of them; offcut.cc translates it to C. Created at the first use and never
-// destroyed: tensors die in exit handlers and static destructors. Thread-safe.
+// only place that knows all of them; offcut.cc translates it to C. Created at the first use and
+// never destroyed: tensors die in exit handlers and static destructors. Thread-safe.
 
 #ifndef OFFCUT_ALLOCATOR_LIBRARY_H_
 #define OFFCUT_ALLOCATOR_LIBRARY_H_
@@ -65,8 +65,8 @@ class Library {
   const std::string& recording_directory() const { return recording_directory_; }
   void FlushRecording();
 
-  // True in a child that was forked while a device was in use: CUDA is unusable there, and locks may
-  // be held for ever by threads that it does not have.
+  // True in a child that was forked while a device was in use: CUDA is unusable there, and locks
+  // may be held for ever by threads that it does not have.
   static bool InForkedChild() { return in_forked_child_.load(std::memory_order_relaxed); }
 
  private:

@@ -17,8 +17,8 @@
 namespace offcut {
 namespace {
 
-// Never destroyed: tensors are freed, and may fail to be, after a thread's own destructors have run.
-// A thread without errors allocates none.
+// Never destroyed: tensors are freed, and may fail to be, after a thread's own destructors have
+// run. A thread without errors allocates none.
 std::string& LastError() {
   thread_local std::string* const text = new std::string();
   return *text;
@@ -168,7 +168,8 @@ offcut_status offcut_find_block(const void* pointer, offcut_block* out) {
   if (Library::InForkedChild()) return offcut::Return(offcut::ForkedChildError());
   const offcut::DevicePtr address = offcut::AddressOf(pointer);
   const std::optional<offcut::DeviceIndex> device = Library::Get().FindDeviceOf(address);
-  DeviceAllocator* const owner = device.has_value() ? Library::Get().FindAllocator(*device) : nullptr;
+  DeviceAllocator* const owner =
+      device.has_value() ? Library::Get().FindAllocator(*device) : nullptr;
   if (owner == nullptr) {
     return offcut::Return(absl::InvalidArgumentError(
         absl::StrCat("0x", absl::Hex(address), " was never handed out")));

@@ -34,7 +34,7 @@ class Emitter {
   // `sink` must outlive the emitter or be removed first. A sink added later misses what came
   // before.
   void AddSink(EventSink* sink) { sinks_.push_back(sink); }
-  void RemoveSink(EventSink* sink) { std::erase(sinks_, sink); }
+  void RemoveSinks() { sinks_.clear(); }
 
   // `event.time_ns` and `event.device` are filled in here.
   void Emit(Event event) {

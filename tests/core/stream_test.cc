@@ -1,0 +1,148 @@
+// What the allocator does between streams: whose blocks serve whom, and when.
+
+#include "allocator/policy/sizes.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/core/world.h"
+
+namespace offcut {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint64_t kLagNs = 5'000'000;
+
+TEST(StreamTest, AFreeBlockNeverServesAnotherStream) {
+  World world;
+  const StreamHandle side = world.NewStream();
+  for (Bytes requested : {Bytes{512}, 100 * kKiB, 3 * kMiB}) {
+    const DevicePtr block = world.Allocate(requested);
+    world.Free(block);
+    EXPECT_NE(world.Allocate(requested, side), block);
+  }
+}
+
+TEST(StreamTest, ABlockUsedByAnotherStreamIsReusedOnlyOnceThatStreamHasPassedItsFree) {
+  World world({.lag_ns = kLagNs});
+  const StreamHandle side = world.NewStream();
+  const DevicePtr block = world.Allocate(4 * kMiB);
+  world.RecordStream(block, side);
+  world.Launch(side, block);
+  world.Free(block);
+  EXPECT_EQ(world.allocator->counters().pending_bytes[0].current, static_cast<int64_t>(4 * kMiB));
+  const DevicePtr other = world.Allocate(4 * kMiB);
+  EXPECT_NE(other, block);
+  world.sim.AdvanceNs(kLagNs + 1);
+  EXPECT_EQ(world.Allocate(4 * kMiB), block);
+  EXPECT_EQ(world.allocator->counters().pending_bytes[0].current, 0);
+}
+
+TEST(StreamTest, AllStreamsMustHavePassed) {
+  World world;
+  const StreamHandle fast = world.NewStream();
+  const StreamHandle slow = world.NewStream();
+  const DevicePtr block = world.Allocate(4 * kMiB);
+  world.RecordStream(block, fast);
+  world.RecordStream(block, slow);
+  world.Launch(fast, block, 1'000);
+  world.Launch(slow, block, 1'000'000);
+  world.Free(block);
+  world.sim.AdvanceNs(2'000);
+  EXPECT_NE(world.Allocate(4 * kMiB), block);
+  world.sim.AdvanceNs(1'000'000);
+  EXPECT_EQ(world.Allocate(4 * kMiB), block);
+}
+
+TEST(StreamTest, AUseOnItsOwnStreamOrTwiceOnAnotherChangesNothing) {
+  World world({.lag_ns = kLagNs});
+  const StreamHandle side = world.NewStream();
+  const DevicePtr block = world.Allocate(4 * kMiB, side);
+  world.RecordStream(block, side);
+  world.Free(block);
+  EXPECT_EQ(world.Allocate(4 * kMiB, side), block);
+  world.RecordStream(block, nullptr);
+  world.RecordStream(block, nullptr);
+  EXPECT_EQ(world.allocator->counters().stream_uses, 1u);
+}
+
+TEST(StreamTest, ASlotWaitsForItsStreamsToo) {
+  World world({.lag_ns = kLagNs});
+  const StreamHandle side = world.NewStream();
+  const DevicePtr slot = world.Allocate(512);
+  world.RecordStream(slot, side);
+  world.Launch(side, slot);
+  world.Free(slot);
+  EXPECT_NE(world.Allocate(512), slot);
+  world.sim.AdvanceNs(kLagNs + 1);
+  EXPECT_EQ(world.Allocate(512), slot);
+}
+
+TEST(StreamTest, WaitsForPendingFreesBeforeItFails) {
+  World world({.memory_bytes = 64 * kMiB, .lag_ns = kLagNs});
+  const StreamHandle side = world.NewStream();
+  const DevicePtr block = world.Allocate(60 * kMiB);
+  world.RecordStream(block, side);
+  world.Launch(side, block);
+  world.Free(block);
+  EXPECT_EQ(world.Allocate(60 * kMiB), block);
+}
+
+TEST(StreamTest, AFreedPendingBlockCannotBeFreedAgain) {
+  World world({.lag_ns = kLagNs});
+  const DevicePtr block = world.Allocate(4 * kMiB);
+  world.RecordStream(block, world.NewStream());
+  world.Free(block);
+  EXPECT_FALSE(world.allocator->Free(block).ok());
+  EXPECT_FALSE(world.allocator->RecordStream(block, nullptr).ok());
+  world.Check();
+}
+
+TEST(StreamTest, ADestroyedStreamIsProvenIdleByTheDevice) {
+  World world({.memory_bytes = 64 * kMiB, .lag_ns = kLagNs});
+  const StreamHandle side = world.NewStream();
+  const DevicePtr block = world.Allocate(60 * kMiB);
+  world.RecordStream(block, side);
+  ASSERT_TRUE(world.sim.model().streams().DestroyStream(side).ok());
+  world.Free(block);
+  EXPECT_EQ(world.allocator->counters().pending_bytes[0].current, static_cast<int64_t>(60 * kMiB));
+  world.Allocate(60 * kMiB);
+  EXPECT_EQ(world.allocator->counters().device_waits, 1u);
+}
+
+TEST(StreamTest, AnAllocationOnACapturingStreamFailsAndNamesTheReason) {
+  World world;
+  const StreamHandle side = world.NewStream();
+  const DevicePtr cached = world.Allocate(3 * kMiB, side);
+  world.Free(cached);
+  sim::StreamModel& streams = world.sim.model().streams();
+  ASSERT_TRUE(streams.BeginCapture(0, side, sim::CaptureMode::kGlobal).ok());
+  const absl::Status status = world.TryAllocate(3 * kMiB, side);
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("being captured into a CUDA graph"));
+  const auto graph = streams.EndCapture(0, side);
+  ASSERT_TRUE(graph.ok()) << "the capture survives our question";
+  EXPECT_EQ(world.Allocate(3 * kMiB, side), cached);
+}
+
+TEST(StreamTest, AFreeDuringTheCaptureOfAUsingStreamWaitsForItsEnd) {
+  World world;
+  const StreamHandle side = world.NewStream();
+  const DevicePtr block = world.Allocate(4 * kMiB);
+  world.RecordStream(block, side);
+  sim::StreamModel& streams = world.sim.model().streams();
+  ASSERT_TRUE(streams.BeginCapture(0, side, sim::CaptureMode::kRelaxed).ok());
+  world.Free(block);
+  EXPECT_NE(world.Allocate(4 * kMiB), block);
+  ASSERT_TRUE(streams.EndCapture(0, side).ok());
+  EXPECT_EQ(world.Allocate(4 * kMiB), block);
+}
+
+TEST(StreamTest, TheLegacyStreamHasOnePoolUnderAllItsNames) {
+  World world;
+  const DevicePtr block = world.Allocate(4 * kMiB, nullptr);
+  world.Free(block);
+  EXPECT_EQ(world.Allocate(4 * kMiB, reinterpret_cast<StreamHandle>(0x1)), block);
+}
+
+}  // namespace
+}  // namespace offcut
