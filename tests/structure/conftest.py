@@ -2,6 +2,7 @@
 
 import pathlib
 import subprocess
+from collections.abc import Callable
 
 import pytest
 
@@ -32,3 +33,14 @@ def tree() -> dict[str, str]:
             except UnicodeDecodeError:
                 continue  # a recording, or another binary file
     return texts
+
+
+@pytest.fixture
+def expect_none() -> Callable[[list[str]], None]:
+    """Fails with one line per finding, and nothing else to read."""
+
+    def fail_on(findings: list[str]) -> None:
+        if findings:
+            pytest.fail("\n".join(findings), pytrace=False)
+
+    return fail_on

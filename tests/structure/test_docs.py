@@ -3,8 +3,11 @@
 import pathlib
 import posixpath
 import re
+from collections.abc import Callable
 
 import pytest
+
+Expect = Callable[[list[str]], None]
 
 CODE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)\s#]+)(?:#[^)]*)?\)")
@@ -48,15 +51,17 @@ def pages(tree: dict[str, str]) -> dict[str, str]:
     return {path: text for path, text in tree.items() if path.endswith(".md")}
 
 
-def test_every_file_named_in_a_page_exists(tree: dict[str, str], root: pathlib.Path) -> None:
-    assert [m for page, text in pages(tree).items() for m in missing_names(page, text, root)] == []
+def test_every_file_named_in_a_page_exists(
+    tree: dict[str, str], root: pathlib.Path, expect_none: Expect
+) -> None:
+    expect_none([m for page, text in pages(tree).items() for m in missing_names(page, text, root)])
 
 
-def test_every_verb_named_in_a_page_exists(tree: dict[str, str]) -> None:
+def test_every_verb_named_in_a_page_exists(tree: dict[str, str], expect_none: Expect) -> None:
     found = [
         m for page, text in pages(tree).items() for m in unknown_verbs(page, text, tree["dev"])
     ]
-    assert found == []
+    expect_none(found)
 
 
 @pytest.mark.parametrize(
