@@ -93,6 +93,9 @@ void Checker::CheckAddresses(const Event& event) {
     case EventKind::kBlockAllocated:
       CheckNewBlock(event);
       break;
+    case EventKind::kPoolCreated:
+      if (state_.streams().count(event.extra) == 0) Contradiction("its stream was not seen before");
+      break;
     case EventKind::kAddressRangeReserved:
       if (!reserved_addresses_.Add(begin, end)) Contradiction("the range was reserved already");
       break;
@@ -108,6 +111,13 @@ void Checker::CheckAddresses(const Event& event) {
       if (HoldsBlock(state_, begin, end)) Contradiction("unmapped under a live or pending block");
       if (!mapped_.Remove(begin, end)) Contradiction("nothing was mapped there");
       break;
+    case EventKind::kGranuleReleased: {
+      const auto granule = state_.granules().find(event.extra);
+      if (granule == state_.granules().end()) break;  // MemoryState says so
+      if (granule->second.mapped_at != 0) Contradiction("released while it is mapped");
+      if (granule->second.size != event.bytes) Contradiction("released with another size");
+      break;
+    }
     default:
       break;
   }
