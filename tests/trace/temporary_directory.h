@@ -42,7 +42,9 @@ inline std::string ReadFile(const std::string& path) {
 }
 
 inline void WriteFile(const std::string& path, absl::string_view bytes) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  // Anew: closing a file that was cut to nothing before makes ext4 wait for the disk.
+  std::filesystem::remove(path);
+  std::ofstream file(path, std::ios::binary);
   file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   EXPECT_TRUE(file.good()) << path;
 }
