@@ -32,7 +32,7 @@ Library& Library::Get() {
   return *instance;
 }
 
-Library::Library() : driver_(NewCudaDriver()), pid_(getpid()) {
+Library::Library() : driver_(std::make_unique<CudaDriver>()), pid_(getpid()) {
   fractions_.fill(-1.0);
   ReadOptions();
   StartRecording();
