@@ -9,13 +9,10 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 
 namespace offcut::sim {
 namespace {
 
-// Below where programs (0x5555...) and libraries (0x7f...) are loaded, above a sanitizer's shadow.
-constexpr Bytes kRegionBytesMax = 48 * 1024 * kGiB;
 // More than all reservations of a long life add up to; a sparse file's length costs nothing.
 constexpr off_t kFileBytes = off_t{1} << 62;
 

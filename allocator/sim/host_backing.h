@@ -25,6 +25,10 @@ namespace offcut::sim {
 
 class HostBacking {
  public:
+  // From 0x200000000000 on: above a sanitizer's shadow, and below where programs (0x5555...) and
+  // libraries (0x7f...) are loaded.
+  static constexpr Bytes kRegionBytesMax = 48 * 1024 * kGiB;
+
   // Reserves as much address space as the host grants, from `address_base` if that is free.
   // Unavailable, with the cause, if it grants less than `bytes_min`.
   static absl::StatusOr<std::unique_ptr<HostBacking>> Create(DevicePtr address_base,

@@ -15,9 +15,6 @@
 namespace offcut::sim {
 namespace {
 
-// Where nothing backs addresses: as much as CUDA's 47 bits leave above the base.
-constexpr Bytes kUnbackedRegionBytes = 64 * 1024 * kGiB;
-
 bool IsPowerOfTwo(uint64_t value) { return value != 0 && (value & (value - 1)) == 0; }
 
 bool IsGranular(uint64_t value) { return value % kGranularity == 0; }
@@ -66,7 +63,7 @@ MemoryModel::MemoryModel(const SimOptions& options, std::unique_ptr<HostBacking>
       device_count_(options.devices),
       backing_(std::move(backing)),
       region_base_(backing_ ? backing_->region_base() : address_base),
-      region_bytes_(backing_ ? backing_->region_bytes() : kUnbackedRegionBytes),
+      region_bytes_(backing_ ? backing_->region_bytes() : HostBacking::kRegionBytesMax),
       devices_(options.devices,
                Device{.total_bytes = options.TotalBytes(), .outside_bytes = options.outside_bytes}),
       lowest_free_(region_base_) {}

@@ -1,0 +1,589 @@
+#include "tests/contract/driver_contract.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "allocator/driver/cuda_results.h"
+
+namespace offcut {
+
+// --- Fixture ---
+
+void DriverContract::SetUp() {
+  auto made = GetParam().make();
+  if (!made.ok() && made.status().code() == absl::StatusCode::kUnavailable) {
+    GTEST_SKIP() << "no such driver here: " << made.status().message();
+  }
+  ASSERT_TRUE(made.ok()) << made.status();
+  world_ = *std::move(made);
+  const auto properties = driver().GetProperties(0);
+  ASSERT_TRUE(properties.ok()) << properties.status();
+  granule_ = properties->granularity;
+}
+
+void DriverContract::TearDown() {
+  if (world_ == nullptr) return;
+  world_->Unblock();
+  EXPECT_TRUE(driver().SynchronizeDevice(0).ok());
+  for (const Extent& mapping : mappings_) {
+    EXPECT_TRUE(driver().Unmap(mapping.address, mapping.bytes).ok());
+  }
+  for (const PhysicalHandle handle : handles_) EXPECT_TRUE(driver().ReleaseMemory(handle).ok());
+  for (const Extent& range : reservations_) {
+    EXPECT_TRUE(driver().FreeAddress(range.address, range.bytes).ok());
+  }
+  for (const EventHandle event : events_) EXPECT_TRUE(driver().DestroyEvent(0, event).ok());
+  for (const StreamHandle stream : streams_) world_->DestroyStream(stream);
+  world_->ExpectNothingLeft();
+}
+
+DevicePtr DriverContract::Reserve(Bytes bytes) {
+  const auto address = driver().ReserveAddress(0, bytes, 0, 0);
+  EXPECT_TRUE(address.ok()) << address.status();
+  if (!address.ok()) return 0;
+  reservations_.push_back({*address, bytes});
+  return *address;
+}
+
+PhysicalHandle DriverContract::Create(Bytes bytes) {
+  const auto handle = driver().CreateMemory(0, bytes);
+  EXPECT_TRUE(handle.ok()) << handle.status();
+  if (!handle.ok()) return 0;
+  handles_.push_back(*handle);
+  return *handle;
+}
+
+void DriverContract::Release(PhysicalHandle handle) {
+  const absl::Status released = driver().ReleaseMemory(handle);
+  EXPECT_TRUE(released.ok()) << released;
+  handles_.erase(std::find(handles_.begin(), handles_.end(), handle));
+}
+
+void DriverContract::Map(DevicePtr address, Bytes bytes, PhysicalHandle handle) {
+  const absl::Status mapped = driver().Map(address, bytes, handle);
+  EXPECT_TRUE(mapped.ok()) << mapped;
+  mappings_.push_back({address, bytes});
+}
+
+void DriverContract::Open(DevicePtr address, Bytes bytes) {
+  const absl::Status opened = driver().SetAccess(address, bytes, 0);
+  EXPECT_TRUE(opened.ok()) << opened;
+}
+
+void DriverContract::Unmap(DevicePtr address, Bytes bytes) {
+  const absl::Status unmapped = driver().Unmap(address, bytes);
+  EXPECT_TRUE(unmapped.ok()) << unmapped;
+  std::erase_if(mappings_, [&](const Extent& mapping) {
+    return mapping.address >= address && mapping.address < address + bytes;
+  });
+}
+
+EventHandle DriverContract::CreateEvent() {
+  const auto event = driver().CreateEvent(0);
+  EXPECT_TRUE(event.ok()) << event.status();
+  if (!event.ok()) return nullptr;
+  events_.push_back(*event);
+  return *event;
+}
+
+StreamHandle DriverContract::CreateStream(bool non_blocking) {
+  streams_.push_back(world_->CreateStream(non_blocking));
+  return streams_.back();
+}
+
+DevicePtr DriverContract::MappedMemory(Bytes bytes) {
+  const DevicePtr address = Reserve(bytes);
+  const PhysicalHandle handle = Create(bytes);
+  Map(address, bytes, handle);
+  Open(address, bytes);
+  Release(handle);
+  return address;
+}
+
+Bytes DriverContract::FreeBytes() {
+  const auto info = driver().GetMemoryInfo(0);
+  EXPECT_TRUE(info.ok()) << info.status();
+  return info.ok() ? info->free_bytes : 0;
+}
+
+bool DriverContract::IsDone(EventHandle event) {
+  const auto done = driver().QueryEvent(0, event);
+  EXPECT_TRUE(done.ok()) << done.status();
+  return done.ok() && *done;
+}
+
+void DriverContract::ExpectBytes(DevicePtr address, Bytes bytes, uint8_t value) {
+  const auto read = world_->Read(address, bytes);
+  ASSERT_TRUE(read.ok()) << read.status();
+  if (!world_->HasMemory()) return;
+  EXPECT_EQ(*read, std::vector<uint8_t>(bytes, value));
+}
+
+namespace {
+
+// --- Start and devices ---
+
+TEST_P(DriverContract, InitializesTwice) {
+  EXPECT_TRUE(driver().Initialize().ok());
+  EXPECT_TRUE(driver().Initialize().ok());
+}
+
+TEST_P(DriverContract, DescribesItsDevices) {
+  const auto count = driver().DeviceCount();
+  ASSERT_TRUE(count.ok()) << count.status();
+  ASSERT_GE(*count, 1);
+  for (DeviceIndex device = 0; device < *count; ++device) {
+    const auto properties = driver().GetProperties(device);
+    ASSERT_TRUE(properties.ok()) << properties.status();
+    EXPECT_FALSE(properties->name.empty());
+    EXPECT_TRUE(properties->virtual_memory);
+    EXPECT_GT(properties->granularity, 0u);
+    EXPECT_EQ(properties->granularity & (properties->granularity - 1), 0u);
+    EXPECT_GT(properties->total_bytes, properties->granularity);
+    EXPECT_GT(properties->compute_major, 0);
+  }
+}
+
+TEST_P(DriverContract, MemoryInfoAgreesWithTheProperties) {
+  const auto info = driver().GetMemoryInfo(0);
+  const auto properties = driver().GetProperties(0);
+  ASSERT_TRUE(info.ok() && properties.ok());
+  EXPECT_EQ(info->total_bytes, properties->total_bytes);
+  EXPECT_LE(info->free_bytes, info->total_bytes);
+}
+
+TEST_P(DriverContract, ADeviceThatIsNotThereIsAnInvalidArgument) {
+  const DeviceIndex beyond = *driver().DeviceCount();
+  for (const DeviceIndex device : {-1, beyond}) {
+    EXPECT_EQ(driver().GetProperties(device).status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(driver().GetMemoryInfo(device).status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(driver().CreateMemory(device, granule_).status().code(),
+              absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(DriverErrorCode(driver().CreateEvent(device).status()), CudaResult::kInvalidDevice);
+  }
+}
+
+TEST_P(DriverContract, ServesAThreadWithoutAContextAndLeavesItSo) {
+  std::thread([&] {
+    EXPECT_EQ(driver().CurrentDevice().status().code(), absl::StatusCode::kFailedPrecondition);
+    const DevicePtr address = MappedMemory(granule_);
+    const EventHandle event = CreateEvent();
+    EXPECT_TRUE(driver().RecordEvent(0, event, nullptr).ok());
+    EXPECT_TRUE(driver().SynchronizeEvent(0, event).ok());
+    Unmap(address, granule_);
+    EXPECT_EQ(driver().CurrentDevice().status().code(), absl::StatusCode::kFailedPrecondition);
+  }).join();
+}
+
+// --- Address space ---
+
+TEST_P(DriverContract, ReservationsAreAlignedToTheGranularityAndDisjoint) {
+  const DevicePtr a = Reserve(granule_), b = Reserve(3 * granule_), c = Reserve(granule_);
+  for (const DevicePtr address : {a, b, c}) EXPECT_EQ(address % granule_, 0u);
+  EXPECT_TRUE(a + granule_ <= b || b + 3 * granule_ <= a);
+  EXPECT_TRUE(c + granule_ <= b || b + 3 * granule_ <= c);
+  EXPECT_NE(a, c);
+}
+
+TEST_P(DriverContract, ReservesAtALargerAlignment) {
+  const Bytes alignment = 64 * granule_;
+  const auto address = driver().ReserveAddress(0, granule_, alignment, 0);
+  ASSERT_TRUE(address.ok()) << address.status();
+  EXPECT_EQ(*address % alignment, 0u);
+  EXPECT_TRUE(driver().FreeAddress(*address, granule_).ok());
+}
+
+TEST_P(DriverContract, HonoursAHintThatIsFree) {
+  const auto first = driver().ReserveAddress(0, 4 * granule_, 0, 0);
+  ASSERT_TRUE(first.ok() && driver().FreeAddress(*first, 4 * granule_).ok());
+  const auto second = driver().ReserveAddress(0, 2 * granule_, 0, *first + granule_);
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(*second, *first + granule_);
+  EXPECT_TRUE(driver().FreeAddress(*second, 2 * granule_).ok());
+}
+
+TEST_P(DriverContract, AHintThatIsTakenIsNotAnError) {
+  const DevicePtr taken = Reserve(granule_);
+  const auto address = driver().ReserveAddress(0, granule_, 0, taken);
+  ASSERT_TRUE(address.ok()) << address.status();
+  EXPECT_NE(*address, taken);
+  EXPECT_TRUE(driver().FreeAddress(*address, granule_).ok());
+}
+
+TEST_P(DriverContract, ReservesFarMoreThanThereIsMemory) {
+  const Bytes bytes = RoundUp(8 * driver().GetProperties(0)->total_bytes, granule_);
+  EXPECT_NE(Reserve(bytes), 0u);
+}
+
+TEST_P(DriverContract, AReservationIsNotFreedTwice) {
+  const auto address = driver().ReserveAddress(0, granule_, 0, 0);
+  ASSERT_TRUE(address.ok());
+  EXPECT_TRUE(driver().FreeAddress(*address, granule_).ok());
+  EXPECT_FALSE(driver().FreeAddress(*address, granule_).ok());
+}
+
+TEST_P(DriverContract, AReservationIsNotFreedInPart) {
+  const DevicePtr address = Reserve(2 * granule_);
+  EXPECT_FALSE(driver().FreeAddress(address, granule_).ok());
+  EXPECT_FALSE(driver().FreeAddress(address + granule_, granule_).ok());
+}
+
+TEST_P(DriverContract, AReservationWithMappingsIsNotFreed) {
+  const DevicePtr address = Reserve(2 * granule_);
+  Map(address + granule_, granule_, Create(granule_));
+  EXPECT_FALSE(driver().FreeAddress(address, 2 * granule_).ok());
+}
+
+// --- Physical memory ---
+
+TEST_P(DriverContract, OddSizesAreInvalidArguments) {
+  EXPECT_EQ(driver().CreateMemory(0, granule_ / 2).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(driver().CreateMemory(0, 0).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(driver().ReserveAddress(0, 0, 0, 0).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST_P(DriverContract, CreatingTakesMemoryAndReleasingGivesItBack) {
+  const Bytes bytes = 128 * granule_, before = FreeBytes();
+  const PhysicalHandle handle = Create(bytes);
+  EXPECT_LE(FreeBytes() + bytes, before);
+  Release(handle);
+  EXPECT_EQ(FreeBytes(), before);
+}
+
+TEST_P(DriverContract, ReservingTakesNoMemory) {
+  const Bytes before = FreeBytes();
+  Reserve(1024 * granule_);
+  EXPECT_EQ(FreeBytes(), before);
+}
+
+TEST_P(DriverContract, MemoryReleasedWhileMappedStaysUntilItsLastMappingGoes) {
+  const Bytes bytes = 128 * granule_, before = FreeBytes();
+  const DevicePtr address = Reserve(2 * bytes);
+  const PhysicalHandle handle = Create(bytes);
+  Map(address, bytes, handle);
+  Map(address + bytes, bytes, handle);
+  Open(address, 2 * bytes);
+  Release(handle);
+  EXPECT_LE(FreeBytes() + bytes, before);
+  EXPECT_TRUE(world().Write(address, {1, 2, 3}).ok());
+  Unmap(address, bytes);
+  EXPECT_LE(FreeBytes() + bytes, before);
+  Unmap(address + bytes, bytes);
+  EXPECT_EQ(FreeBytes(), before);
+}
+
+TEST_P(DriverContract, MoreThanThereIsIsOutOfMemoryAndHarmless) {
+  const Bytes before = FreeBytes();
+  const Bytes bytes = RoundDown(driver().GetProperties(0)->total_bytes, granule_);
+  const auto handle = driver().CreateMemory(0, bytes);
+  EXPECT_EQ(handle.status().code(), absl::StatusCode::kResourceExhausted) << handle.status();
+  EXPECT_EQ(DriverErrorCode(handle.status()), CudaResult::kOutOfMemory);
+  EXPECT_EQ(FreeBytes(), before);
+  MappedMemory(granule_);
+}
+
+TEST_P(DriverContract, ErrorsNameTheFunctionItsSizesAndCudasName) {
+  const Bytes bytes = RoundDown(driver().GetProperties(0)->total_bytes, granule_);
+  const std::string message(driver().CreateMemory(0, bytes).status().message());
+  EXPECT_NE(message.find("cuMemCreate"), std::string::npos) << message;
+  EXPECT_NE(message.find(std::to_string(bytes)), std::string::npos) << message;
+  EXPECT_NE(message.find("CUDA_ERROR_OUT_OF_MEMORY"), std::string::npos) << message;
+}
+
+// --- Mappings ---
+
+TEST_P(DriverContract, AHandleMapsOnlyWhole) {
+  const DevicePtr address = Reserve(2 * granule_);
+  const PhysicalHandle handle = Create(2 * granule_);
+  const absl::Status half = driver().Map(address, granule_, handle);
+  EXPECT_EQ(half.code(), absl::StatusCode::kUnimplemented) << half;
+  Map(address, 2 * granule_, handle);
+}
+
+TEST_P(DriverContract, NothingIsMappedOverAMapping) {
+  const DevicePtr address = Reserve(2 * granule_);
+  Map(address, granule_, Create(granule_));
+  EXPECT_FALSE(driver().Map(address, granule_, Create(granule_)).ok());
+  EXPECT_FALSE(driver().Map(address, 2 * granule_, Create(2 * granule_)).ok());
+}
+
+TEST_P(DriverContract, NothingIsMappedOutsideAReservation) {
+  const auto address = driver().ReserveAddress(0, granule_, 0, 0);
+  ASSERT_TRUE(address.ok() && driver().FreeAddress(*address, granule_).ok());
+  EXPECT_FALSE(driver().Map(*address, granule_, Create(granule_)).ok());
+}
+
+TEST_P(DriverContract, UnmapTakesSeveralMappingsAtOnce) {
+  const DevicePtr address = Reserve(4 * granule_);
+  Map(address, granule_, Create(granule_));
+  Map(address + granule_, 2 * granule_, Create(2 * granule_));
+  Map(address + 3 * granule_, granule_, Create(granule_));
+  Unmap(address, 4 * granule_);
+  Map(address, granule_, Create(granule_));
+}
+
+TEST_P(DriverContract, UnmapTakesWholeMappingsOnly) {
+  const DevicePtr address = Reserve(4 * granule_);
+  Map(address, 2 * granule_, Create(2 * granule_));
+  EXPECT_FALSE(driver().Unmap(address, granule_).ok());
+  EXPECT_FALSE(driver().Unmap(address + granule_, granule_).ok());
+  Open(address, 2 * granule_);
+}
+
+TEST_P(DriverContract, WhatIsNotMappedIsNotUnmapped) {
+  const DevicePtr address = Reserve(2 * granule_);
+  EXPECT_FALSE(driver().Unmap(address, granule_).ok());
+  Map(address, granule_, Create(granule_));
+  Unmap(address, granule_);
+  EXPECT_FALSE(driver().Unmap(address, granule_).ok());
+}
+
+TEST_P(DriverContract, AccessIsOpenedToSeveralMappingsAtOnce) {
+  const DevicePtr address = Reserve(3 * granule_);
+  for (int i = 0; i < 3; ++i) Map(address + i * granule_, granule_, Create(granule_));
+  Open(address, 3 * granule_);
+  const std::vector<uint8_t> written(64, 7);
+  EXPECT_TRUE(world().Write(address + granule_ - 32, written).ok());
+  ExpectBytes(address + granule_ - 32, 64, 7);
+}
+
+TEST_P(DriverContract, AccessIsNotOpenedToAGap) {
+  const DevicePtr address = Reserve(2 * granule_);
+  Map(address, granule_, Create(granule_));
+  EXPECT_FALSE(driver().SetAccess(address, 2 * granule_, 0).ok());
+  EXPECT_FALSE(driver().SetAccess(address + granule_, granule_, 0).ok());
+}
+
+TEST_P(DriverContract, AMappingWithoutAccessCannotBeRead) {
+  const DevicePtr address = Reserve(granule_);
+  Map(address, granule_, Create(granule_));
+  EXPECT_FALSE(world().Read(address, 16).ok());
+}
+
+TEST_P(DriverContract, AHandleMappedAtSeveralAddressesIsOneMemory) {
+  const int aliases = 8;
+  const DevicePtr address = Reserve(aliases * granule_);
+  const PhysicalHandle handle = Create(granule_);
+  for (int i = 0; i < aliases; ++i) Map(address + i * granule_, granule_, handle);
+  Open(address, aliases * granule_);
+  for (int i = 0; i < aliases; ++i) {
+    EXPECT_TRUE(world().Write(address + i * granule_, std::vector<uint8_t>(512, 10 + i)).ok());
+    ExpectBytes(address + (aliases - 1 - i) * granule_, 512, 10 + i);
+  }
+}
+
+TEST_P(DriverContract, EachAliasNeedsItsOwnAccess) {
+  const DevicePtr address = Reserve(2 * granule_);
+  const PhysicalHandle handle = Create(granule_);
+  Map(address, granule_, handle);
+  Open(address, granule_);
+  Map(address + granule_, granule_, handle);
+  EXPECT_TRUE(world().Read(address, 16).ok());
+  EXPECT_FALSE(world().Read(address + granule_, 16).ok());
+}
+
+TEST_P(DriverContract, ContentsMoveWithTheirHandle) {
+  const DevicePtr from = Reserve(granule_), to = Reserve(4 * granule_);
+  const PhysicalHandle handle = Create(granule_);
+  Map(from, granule_, handle);
+  Open(from, granule_);
+  EXPECT_TRUE(world().Write(from + 4096, std::vector<uint8_t>(1000, 42)).ok());
+  Unmap(from, granule_);
+  Map(to + 2 * granule_, granule_, handle);
+  Open(to + 2 * granule_, granule_);
+  ExpectBytes(to + 2 * granule_ + 4096, 1000, 42);
+}
+
+TEST_P(DriverContract, ASecondMappingServesAStreamBeforeTheFirstIsDoneWith) {
+  const DevicePtr address = Reserve(2 * granule_), old_address = address;
+  const DevicePtr new_address = address + granule_;
+  const PhysicalHandle handle = Create(granule_);
+  const StreamHandle stream = CreateStream();
+  const EventHandle event = CreateEvent();
+  Map(old_address, granule_, handle);
+  Open(old_address, granule_);
+  world().Block(stream);
+  EXPECT_TRUE(world().Fill(stream, old_address, 1, granule_).ok());
+  EXPECT_TRUE(driver().RecordEvent(0, event, stream).ok());
+  Map(new_address, granule_, handle);
+  Open(new_address, granule_);
+  EXPECT_TRUE(world().Fill(stream, new_address, 2, granule_ / 2).ok());
+  EXPECT_TRUE(world().Unblock());
+  EXPECT_TRUE(driver().SynchronizeEvent(0, event).ok());
+  Unmap(old_address, granule_);
+  EXPECT_TRUE(driver().SynchronizeDevice(0).ok());
+  ExpectBytes(new_address, granule_ / 2, 2);
+  ExpectBytes(new_address + granule_ / 2, granule_ / 2, 1);
+}
+
+TEST_P(DriverContract, NoMemoryCallWaitsForWork) {
+  const StreamHandle stream = CreateStream();
+  world().Block(stream);
+  const EventHandle event = CreateEvent();
+  EXPECT_TRUE(driver().RecordEvent(0, event, stream).ok());
+  const DevicePtr address = MappedMemory(4 * granule_);
+  FreeBytes();
+  Unmap(address, 4 * granule_);
+  EXPECT_FALSE(IsDone(event));
+  EXPECT_TRUE(world().Unblock());
+}
+
+// --- Streams and events ---
+
+TEST_P(DriverContract, StreamIdsAreNeverReusedThoughHandlesAre) {
+  std::vector<StreamId> ids;
+  for (int i = 0; i < 8; ++i) {
+    const StreamHandle stream = world().CreateStream(/*non_blocking=*/true);
+    const auto id = driver().GetStreamId(0, stream);
+    ASSERT_TRUE(id.ok()) << id.status();
+    ids.push_back(*id);
+    world().DestroyStream(stream);
+  }
+  ids.push_back(*driver().GetStreamId(0, nullptr));
+  std::sort(ids.begin(), ids.end());
+  EXPECT_EQ(std::adjacent_find(ids.begin(), ids.end()), ids.end());
+}
+
+TEST_P(DriverContract, TheSameStreamKeepsItsId) {
+  const StreamHandle stream = CreateStream();
+  EXPECT_EQ(*driver().GetStreamId(0, stream), *driver().GetStreamId(0, stream));
+  EXPECT_EQ(*driver().GetStreamId(0, nullptr), *driver().GetStreamId(0, nullptr));
+  EXPECT_NE(*driver().GetStreamId(0, stream), *driver().GetStreamId(0, nullptr));
+}
+
+TEST_P(DriverContract, ThePerThreadStreamIsAnotherOnEachThread) {
+  const StreamHandle per_thread = world().PerThreadStream();
+  const auto here = driver().GetStreamId(0, per_thread);
+  ASSERT_TRUE(here.ok()) << here.status();
+  EXPECT_EQ(*here, *driver().GetStreamId(0, per_thread));
+  EXPECT_NE(*here, *driver().GetStreamId(0, nullptr));
+  std::thread([&] { EXPECT_NE(*here, *driver().GetStreamId(0, per_thread)); }).join();
+}
+
+TEST_P(DriverContract, AnEventNeverRecordedIsDone) { EXPECT_TRUE(IsDone(CreateEvent())); }
+
+TEST_P(DriverContract, AnEventIsDoneAfterTheWorkBeforeItAndNoSooner) {
+  const StreamHandle stream = CreateStream();
+  const EventHandle event = CreateEvent();
+  world().Block(stream);
+  EXPECT_TRUE(driver().RecordEvent(0, event, stream).ok());
+  EXPECT_FALSE(IsDone(event));
+  EXPECT_TRUE(world().Unblock());
+  EXPECT_TRUE(driver().SynchronizeEvent(0, event).ok());
+  EXPECT_TRUE(IsDone(event));
+}
+
+TEST_P(DriverContract, AnEventDoesNotWaitForAnotherStream) {
+  if (!world().BlocksOneStream()) GTEST_SKIP() << "all streams lag together in this world";
+  const StreamHandle blocked = CreateStream(), other = CreateStream();
+  const EventHandle event = CreateEvent(), blocked_event = CreateEvent();
+  world().Block(blocked);
+  EXPECT_TRUE(driver().RecordEvent(0, blocked_event, blocked).ok());
+  EXPECT_TRUE(driver().RecordEvent(0, event, other).ok());
+  EXPECT_TRUE(driver().SynchronizeEvent(0, event).ok());
+  EXPECT_TRUE(IsDone(event));
+  EXPECT_FALSE(IsDone(blocked_event));
+  EXPECT_TRUE(world().Unblock());
+}
+
+TEST_P(DriverContract, RecordingAgainMovesTheEvent) {
+  const StreamHandle stream = CreateStream();
+  const EventHandle event = CreateEvent();
+  EXPECT_TRUE(driver().RecordEvent(0, event, stream).ok());
+  EXPECT_TRUE(driver().SynchronizeEvent(0, event).ok());
+  world().Block(stream);
+  EXPECT_TRUE(driver().RecordEvent(0, event, stream).ok());
+  EXPECT_FALSE(IsDone(event));
+  EXPECT_TRUE(world().Unblock());
+}
+
+TEST_P(DriverContract, AnEventIsDestroyedWhileItIsPending) {
+  const StreamHandle stream = CreateStream();
+  const auto event = driver().CreateEvent(0);
+  ASSERT_TRUE(event.ok());
+  world().Block(stream);
+  EXPECT_TRUE(driver().RecordEvent(0, *event, stream).ok());
+  EXPECT_TRUE(driver().DestroyEvent(0, *event).ok());
+  EXPECT_TRUE(world().Unblock());
+}
+
+TEST_P(DriverContract, SynchronizingTheDeviceFinishesAllStreams) {
+  const EventHandle a = CreateEvent(), b = CreateEvent();
+  EXPECT_TRUE(driver().RecordEvent(0, a, CreateStream(/*non_blocking=*/true)).ok());
+  EXPECT_TRUE(driver().RecordEvent(0, b, CreateStream(/*non_blocking=*/false)).ok());
+  EXPECT_TRUE(driver().SynchronizeDevice(0).ok());
+  EXPECT_TRUE(IsDone(a));
+  EXPECT_TRUE(IsDone(b));
+}
+
+// --- Captures ---
+
+TEST_P(DriverContract, TellsWhetherAStreamIsCapturing) {
+  const StreamHandle stream = CreateStream(), other = CreateStream();
+  EXPECT_FALSE(*driver().IsCapturing(0, stream));
+  world().BeginCapture(stream, ContractCaptureMode::kGlobal);
+  EXPECT_TRUE(*driver().IsCapturing(0, stream));
+  EXPECT_FALSE(*driver().IsCapturing(0, other));
+  EXPECT_FALSE(*driver().IsCapturing(0, nullptr));
+  EXPECT_TRUE(world().EndCapture(stream));
+  EXPECT_FALSE(*driver().IsCapturing(0, stream));
+}
+
+TEST_P(DriverContract, ACaptureSurvivesGrowth) {
+  for (const auto mode : {ContractCaptureMode::kGlobal, ContractCaptureMode::kThreadLocal,
+                          ContractCaptureMode::kRelaxed}) {
+    const StreamHandle stream = CreateStream();
+    world().BeginCapture(stream, mode);
+    const DevicePtr address = MappedMemory(2 * granule_);
+    FreeBytes();
+    Unmap(address, 2 * granule_);
+    EXPECT_TRUE(world().EndCapture(stream)) << "mode " << static_cast<int>(mode);
+  }
+}
+
+TEST_P(DriverContract, ACaptureSurvivesEventsOfOtherStreams) {
+  for (const auto mode : {ContractCaptureMode::kGlobal, ContractCaptureMode::kThreadLocal,
+                          ContractCaptureMode::kRelaxed}) {
+    const StreamHandle stream = CreateStream(), other = CreateStream();
+    world().BeginCapture(stream, mode);
+    const EventHandle event = CreateEvent();
+    EXPECT_TRUE(driver().RecordEvent(0, event, other).ok());
+    EXPECT_TRUE(driver().QueryEvent(0, event).ok());
+    EXPECT_TRUE(driver().SynchronizeEvent(0, event).ok());
+    EXPECT_TRUE(IsDone(event));
+    std::thread([&] { EXPECT_TRUE(driver().QueryEvent(0, event).ok()); }).join();
+    EXPECT_TRUE(world().EndCapture(stream)) << "mode " << static_cast<int>(mode);
+  }
+}
+
+TEST_P(DriverContract, TheLegacyStreamBesideABlockingCaptureCountsAsCapturing) {
+  const StreamHandle stream = CreateStream(/*non_blocking=*/false);
+  world().BeginCapture(stream, ContractCaptureMode::kGlobal);
+  const auto capturing = driver().IsCapturing(0, nullptr);
+  ASSERT_TRUE(capturing.ok()) << capturing.status();
+  EXPECT_TRUE(*capturing);
+  EXPECT_FALSE(world().EndCapture(stream)) << "the question itself ends the capture";
+}
+
+TEST_P(DriverContract, SynchronizingTheDeviceIsForbiddenDuringACapture) {
+  const StreamHandle stream = CreateStream();
+  world().BeginCapture(stream, ContractCaptureMode::kThreadLocal);
+  const absl::Status synchronized = driver().SynchronizeDevice(0);
+  EXPECT_EQ(synchronized.code(), absl::StatusCode::kFailedPrecondition) << synchronized;
+  EXPECT_FALSE(world().EndCapture(stream));
+}
+
+TEST_P(DriverContract, AnEventRecordedInACaptureCannotBeQueried) {
+  const StreamHandle stream = CreateStream();
+  const EventHandle event = CreateEvent();
+  world().BeginCapture(stream, ContractCaptureMode::kGlobal);
+  EXPECT_TRUE(driver().RecordEvent(0, event, stream).ok());
+  const auto done = driver().QueryEvent(0, event);
+  EXPECT_EQ(done.status().code(), absl::StatusCode::kFailedPrecondition) << done.status();
+  world().EndCapture(stream);
+}
+
+}  // namespace
+}  // namespace offcut
