@@ -141,7 +141,7 @@ void AppendBlocks(const std::vector<LiveBlock>& blocks, std::string* text) {
                         ShowCount(blocks.size()));
   for (size_t i = 0; i < std::min(blocks.size(), kBlocksInText); ++i) {
     const LiveBlock& block = blocks[i];
-    absl::StrAppendFormat(text, "    %#016x %11s   stream %d, %s old%s\n", block.address,
+    absl::StrAppendFormat(text, "    %#x %11s   stream %d, %s old%s\n", block.address,
                           ShowBytes(block.requested), block.stream_index,
                           ShowDuration(block.age_ns), block.pending ? ", pending" : "");
   }
