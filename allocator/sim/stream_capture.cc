@@ -18,19 +18,28 @@ thread_local CaptureMode thread_capture_mode = CaptureMode::kGlobal;
 
 // --- Impl ---
 
-absl::Status StreamModel::Impl::CheckImplicit(const Stream& stream, absl::string_view function) {
-  if (captures.empty() || &stream != &devices[stream.device].legacy) return absl::OkStatus();
-  bool forbidden = false;
+template <typename Visit>
+void StreamModel::Impl::ForEachImplicit(const Stream& legacy, Visit visit) {
+  if (captures.empty() || &legacy != &devices[legacy.device].legacy) return;
   ForEachStream([&](const Stream& other) {
-    if (other.capture_id == 0 || other.device != stream.device || !other.is_blocking()) return;
-    captures.find(other.capture_id)->second.valid = false;
-    forbidden = true;
+    const bool captured = other.capture_id != 0 && other.device == legacy.device;
+    if (captured && other.is_blocking()) visit(captures.find(other.capture_id)->second);
   });
-  if (!forbidden) return absl::OkStatus();
+}
+
+bool StreamModel::Impl::IsImplicit(const Stream& stream) {
+  bool found = false;
+  ForEachImplicit(stream, [&](Capture&) { found = true; });
+  return found;
+}
+
+absl::Status StreamModel::Impl::CheckImplicit(const Stream& stream, absl::string_view function) {
+  if (!IsImplicit(stream)) return absl::OkStatus();
+  ForEachImplicit(stream, [](Capture& capture) { capture.valid = false; });
   return DriverError(CudaResult::kStreamCaptureImplicit,
                      absl::StrCat(function,
-                                  ": the legacy stream beside a blocking stream that is "
-                                  "being captured; that capture is now invalid"));
+                                  ": the legacy stream beside a blocking stream that is being "
+                                  "captured; that capture is now invalid"));
 }
 
 absl::StatusOr<StreamModel::Impl::Capture*> StreamModel::Impl::FindCapture(
@@ -221,7 +230,12 @@ absl::StatusOr<CaptureInfo> StreamModel::GetCapture(DeviceIndex device, StreamHa
   constexpr char kFunction[] = "cuStreamIsCapturing";
   absl::MutexLock lock(&impl_->mutex);
   OFFCUT_ASSIGN_OR_RETURN(const Impl::Stream* found, impl_->Find(device, stream, kFunction));
-  OFFCUT_RETURN_IF_ERROR(impl_->CheckImplicit(*found, kFunction));
+  if (impl_->IsImplicit(*found)) {
+    return DriverError(CudaResult::kStreamCaptureImplicit,
+                       absl::StrCat(kFunction,
+                                    ": the legacy stream beside a blocking stream that is being "
+                                    "captured"));
+  }
   const auto it = impl_->captures.find(found->capture_id);
   if (it == impl_->captures.end()) return CaptureInfo{};
   if (!it->second.valid) return CaptureInfo{.status = CaptureStatus::kInvalidated};

@@ -116,8 +116,8 @@ class StreamModel {
                             GraphHandle graph = nullptr);
   // The graph is the caller's to destroy (unless given to BeginCapture).
   absl::StatusOr<GraphHandle> EndCapture(DeviceIndex device, StreamHandle stream);
-  // CUDA_ERROR_STREAM_CAPTURE_IMPLICIT for the legacy stream beside a capture of a blocking stream,
-  // which that capture does not survive.
+  // CUDA_ERROR_STREAM_CAPTURE_IMPLICIT for the legacy stream beside a capture of a blocking stream;
+  // the question does that capture no harm.
   absl::StatusOr<CaptureInfo> GetCapture(DeviceIndex device, StreamHandle stream);
   // For calls that CUDA calls potentially unsafe (cudaMalloc, cudaFree, queries, synchronous
   // copies): CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED where a capture and the thread's mode forbid

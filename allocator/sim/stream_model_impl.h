@@ -77,7 +77,9 @@ struct StreamModel::Impl {
   void SetDone(Stream& stream, uint64_t done_ns);
 
   // --- Captures (stream_capture.cc) ---
-  // An error 906 if `stream` is a legacy stream beside a capture of a blocking stream.
+  // Whether `stream` is a legacy stream beside a capture of a blocking stream.
+  bool IsImplicit(const Stream& stream);
+  // An error 906 if so, and the captures concerned are invalid from then on.
   absl::Status CheckImplicit(const Stream& stream, absl::string_view function);
   // The capture that `stream` takes part in, nullptr if none; an error if that is invalid.
   absl::StatusOr<Capture*> FindCapture(const Stream& stream, absl::string_view function);
@@ -91,6 +93,8 @@ struct StreamModel::Impl {
   absl::Status CheckNoCapture(DeviceIndex device, absl::string_view function);
   void AddNode(Stream& stream, Capture& capture);
   absl::Status WaitInCapture(Stream& stream, const Event& event);
+  template <typename Visit>
+  void ForEachImplicit(const Stream& legacy, Visit visit);
   // No stream takes part in it from then on.
   void Forget(uint64_t capture_id);
   template <typename Visit>
