@@ -40,30 +40,29 @@ class Script {
   }
   Script& Pool(uint16_t pool, uint32_t stream, uint64_t private_pool_id) {
     Add({.address = stream + 1, .extra = stream, .kind = EventKind::kStreamSeen});
-    return Add({.bytes = private_pool_id,
-                .extra = stream,
-                .pool = pool,
-                .kind = EventKind::kPoolCreated});
+    return Add(
+        {.bytes = private_pool_id, .extra = stream, .pool = pool, .kind = EventKind::kPoolCreated});
   }
   Script& Grow(uint32_t id, Bytes bytes) {
     reserved_ += bytes;
     Add({.bytes = bytes, .extra = id, .kind = EventKind::kGranuleCreated});
-    Add({.address = kBase + mapped_, .bytes = bytes, .extra = id, .kind = EventKind::kGranuleMapped});
+    Add({.address = kBase + mapped_,
+         .bytes = bytes,
+         .extra = id,
+         .kind = EventKind::kGranuleMapped});
     mapped_ += bytes;
-    return Add({.address = kCard,
-                .bytes = reserved_ + 300 * kMiB,
-                .kind = EventKind::kDeviceUsedSampled});
+    return Add(
+        {.address = kCard, .bytes = reserved_ + 300 * kMiB, .kind = EventKind::kDeviceUsedSampled});
   }
   Script& Block(EventKind kind, Bytes offset, Bytes requested, uint16_t pool = 0) {
-    return Add({.address = kBase + offset,
-                .bytes = requested,
-                .extra = static_cast<uint32_t>(RoundUp(requested, kBlockAlignment) / kBlockAlignment),
-                .pool = pool,
-                .kind = kind});
+    return Add(
+        {.address = kBase + offset,
+         .bytes = requested,
+         .extra = static_cast<uint32_t>(RoundUp(requested, kBlockAlignment) / kBlockAlignment),
+         .pool = pool,
+         .kind = kind});
   }
-  Script& Step(uint64_t number) {
-    return Add({.bytes = number, .kind = EventKind::kStepMarked});
-  }
+  Script& Step(uint64_t number) { return Add({.bytes = number, .kind = EventKind::kStepMarked}); }
   // `count` pairs of an allocation and its free, under a ceiling that rises and falls.
   Script& Churn(int count) {
     for (int i = 0; i < count; ++i) {
@@ -147,9 +146,9 @@ absl::Status MakeAll(const std::filesystem::path& parent, const std::vector<std:
                                                    {"Busy card", busy.events()},
                                                    {"Small card", SmallScript().events()}}));
   OFFCUT_RETURN_IF_ERROR(RecordTorn(parent / "torn"));
-  OFFCUT_RETURN_IF_ERROR(
-      Record(parent / "hostile", {{"</script><img src=x onerror=\"document.title='owned'\">\xff\u2028",
-                                   SmallScript().events()}}));
+  OFFCUT_RETURN_IF_ERROR(Record(
+      parent / "hostile", {{"</script><img src=x onerror=\"document.title='owned'\">\xff\u2028",
+                            SmallScript().events()}}));
   for (const std::string& trace : traces) {
     std::ifstream csv(trace);
     if (!csv) return absl::NotFoundError(absl::StrCat("cannot read ", trace));

@@ -32,8 +32,8 @@ absl::StatusOr<std::vector<Line>> ReadLines(std::istream& csv) {
     if (fields.size() != 5 || !absl::SimpleAtoi(fields[0], &time_us) ||
         !absl::SimpleHexAtoi(fields[2], &line.address) ||
         !absl::SimpleAtoi(fields[3], &line.size) || !absl::SimpleAtoi(fields[4], &line.stream)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("line ", lines.size() + 2, ": no time_us,action,address,size,stream: ", text));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "line ", lines.size() + 2, ": no time_us,action,address,size,stream: ", text));
     }
     line.time_ns = time_us * 1000;
     line.action = fields[1];
@@ -48,7 +48,9 @@ class Converter {
 
   // `next`: the line behind it, or nullptr. Returns whether that was used up as well.
   bool Convert(const Line& line, const Line* next);
-  void MarkStep(uint64_t time_ns) { Emit(time_ns, {.bytes = step_++, .kind = EventKind::kStepMarked}); }
+  void MarkStep(uint64_t time_ns) {
+    Emit(time_ns, {.bytes = step_++, .kind = EventKind::kStepMarked});
+  }
   std::vector<Event> TakeEvents() { return std::move(events_); }
 
  private:
@@ -108,8 +110,8 @@ bool Converter::Convert(const Line& line, const Line* next) {
     Emit(line.time_ns, BlockEvent(EventKind::kPendingFreeFinished, line));
     return false;
   }
-  const bool at_once = next != nullptr && next->action == "free_completed" &&
-                       next->address == line.address;
+  const bool at_once =
+      next != nullptr && next->action == "free_completed" && next->address == line.address;
   Emit(line.time_ns,
        BlockEvent(at_once ? EventKind::kBlockFreed : EventKind::kBlockFreePended, line));
   return at_once;

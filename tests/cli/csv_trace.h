@@ -1,5 +1,5 @@
-// Reads an allocation trace recorded under stock PyTorch (time_us,action,address,size,stream) as the
-// events that an allocator with PyTorch's layout would have emitted: each segment one granule.
+// Reads an allocation trace recorded under stock PyTorch (time_us,action,address,size,stream) as
+// the events that an allocator with PyTorch's layout would have emitted: each segment one granule.
 
 #ifndef OFFCUT_TESTS_CLI_CSV_TRACE_H_
 #define OFFCUT_TESTS_CLI_CSV_TRACE_H_

@@ -222,27 +222,32 @@ Json MetadataToJson(const TraceReader& reader) {
 ReconciledEvents Reconcile(const MemoryState& state, const Event& event) {
   const auto block = state.blocks().find(event.address);
   const bool known_block = block != state.blocks().end();
-  // A free of `block`, whatever state it is in, with the numbers that it was allocated with.
-  const auto free_of_block = [&] {
+  // A free of `block` with the numbers that it was allocated with.
+  const auto free_of_block = [&](EventKind kind) {
     Event free = event;
-    free.kind = block->second.pending ? EventKind::kPendingFreeFinished : EventKind::kBlockFreed;
+    free.kind = kind;
     free.bytes = block->second.requested;
     free.extra = static_cast<uint32_t>(block->second.size / kBlockAlignment);
     return free;
+  };
+  // What ends it, in the state that it is in.
+  const auto end_of_block = [&] {
+    return free_of_block(block->second.pending ? EventKind::kPendingFreeFinished
+                                               : EventKind::kBlockFreed);
   };
   const auto granule = state.granules().find(event.extra);
   const bool known_granule = granule != state.granules().end();
   switch (event.kind) {
     case EventKind::kBlockAllocated:
-      if (known_block) return {free_of_block(), event};
+      if (known_block) return {end_of_block(), event};
       return {event};
     case EventKind::kBlockFreed:
     case EventKind::kPendingFreeFinished:
       if (!known_block) return {};
-      return {free_of_block()};
+      return {end_of_block()};
     case EventKind::kBlockFreePended:
       if (!known_block || block->second.pending) return {};
-      return {event};
+      return {free_of_block(EventKind::kBlockFreePended)};
     case EventKind::kGranuleCreated:
       if (known_granule) return {};
       return {event};
@@ -262,16 +267,16 @@ absl::StatusOr<DeviceReport> MakeDeviceReport(TraceReader& reader) {
   RowPass rows(analysis.peak.events);
   absl::Status failure;
   uint64_t seen = 0;
-  OFFCUT_RETURN_IF_ERROR(
-      reader
-          .ForEach([&](absl::Span<const Event> events) {
-            for (const Event& event : events) {
-              // A run still going may have more by now; the figures would not agree with those.
-              if (seen++ == analysis.summary.events || !failure.ok()) return;
-              failure.Update(rows.See(event));
-            }
-          })
-          .status());
+  OFFCUT_RETURN_IF_ERROR(reader
+                             .ForEach([&](absl::Span<const Event> events) {
+                               for (const Event& event : events) {
+                                 // A run still going may have more by now; the figures would not
+                                 // agree with those.
+                                 if (seen++ == analysis.summary.events || !failure.ok()) return;
+                                 failure.Update(rows.See(event));
+                               }
+                             })
+                             .status());
   OFFCUT_RETURN_IF_ERROR(failure);
   OFFCUT_RETURN_IF_ERROR(rows.Finish());
 

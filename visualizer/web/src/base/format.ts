@@ -22,13 +22,21 @@ export function byteUnitFor(bytes: number): ByteUnit {
   return BYTE_UNITS.find((unit) => size >= unit.bytes) ?? { name: 'B', bytes: 1 };
 }
 
-// Four significant digits: "38.65 GiB", "560 MiB", "1.5 KiB", "0 B".
+// Four significant digits, or fewer where those say it exactly: "38.65 GiB", "29.00 GiB", "560 MiB", "0 B".
 export function formatBytes(bytes: number): string {
   const unit = byteUnitFor(bytes);
   const value = bytes / unit.bytes;
   if (unit.bytes === 1) return `${groupDigits(value)} B`;
   const text = value.toFixed(Math.abs(value) >= 100 ? 1 : Math.abs(value) >= 10 ? 2 : 3);
-  return `${minus(text.replace(/\.?0+$/, ''))} ${unit.name}`;
+  return `${minus(Number(text) === value ? String(value) : text)} ${unit.name}`;
+}
+
+// Always four significant digits, so that numbers in a column are equally long.
+export function formatBytesEvenly(bytes: number): string {
+  const unit = byteUnitFor(bytes);
+  if (unit.bytes === 1) return formatBytes(bytes);
+  const value = bytes / unit.bytes;
+  return `${minus(value.toFixed(Math.abs(value) >= 1000 ? 0 : Math.abs(value) >= 100 ? 1 : Math.abs(value) >= 10 ? 2 : 3))} ${unit.name}`;
 }
 
 // In a given unit with three decimals, for columns that are read downwards.

@@ -17,7 +17,7 @@ export function drawMinimap(canvas: Canvas, levels: LevelSource, whole: Viewport
   const width = Math.max(1, canvas.width - left - PLOT_MARGIN.right);
   const y = (bytes: number): number => canvas.height - 1 - (bytes / high_bytes) * (canvas.height - 3);
   const columns = Math.round(width);
-  for (const [level, color] of [['reserved', theme.line], ['live', theme.live_range]] as const) {
+  for (const [level, color] of [['reserved', theme.line], ['live', theme.live_fill]] as const) {
     const { most } = levels.envelope(level, whole.begin_ns, whole.end_ns, columns);
     context.fillStyle = color;
     for (let column = 0; column < columns; ++column) {
@@ -31,7 +31,7 @@ export function drawMinimap(canvas: Canvas, levels: LevelSource, whole: Viewport
   context.fillRect(left, 0, begin - left, canvas.height);
   context.fillRect(end, 0, left + width - end, canvas.height);
   context.globalAlpha = 1;
-  context.strokeStyle = theme.muted;
+  context.strokeStyle = theme.device_used;
   context.lineWidth = 1;
   context.strokeRect(canvas.crisp(begin), 0.5, Math.max(1, end - begin - 1), canvas.height - 1);
 }

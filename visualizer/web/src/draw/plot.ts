@@ -97,7 +97,7 @@ function drawSteps(context: Context, canvas: Canvas, scale: PlotScale, scene: Pl
       context.fillStyle = theme.stripe;
       context.fillRect(begin, scale.top, end - begin, scale.bottom - scale.top);
     }
-    if (striped && i > 0) {
+    if (striped && begin > scale.left + 1) {
       context.fillStyle = theme.line;
       context.fillRect(canvas.crisp(begin) - 0.5 / canvas.scale, scale.top - 6, 1 / canvas.scale, 6);
     }

@@ -39,6 +39,6 @@ export function timeTicks(from_ns: number, to_ns: number, count: number): Ticks 
 
 function multiples(from: number, to: number, step: number): number[] {
   const values: number[] = [];
-  for (let i = Math.ceil(from / step - 1e-9); i * step <= to * (1 + 1e-12) && values.length < 1000; ++i) values.push(i * step);
+  for (let i = Math.ceil(from / step - 1e-9) + 0 /* not -0 */; i * step <= to * (1 + 1e-12) && values.length < 1000; ++i) values.push(i * step);
   return values;
 }

@@ -1,6 +1,6 @@
 // What was live at the reserved peak: every block, and how they are distributed over sizes.
 
-import { formatAddress, formatBytes, formatDuration, formatPercent, formatTime, groupDigits, plural } from '../base/format.ts';
+import { formatAddress, formatBytes, formatBytesEvenly, formatDuration, formatPercent, formatTime, groupDigits, plural } from '../base/format.ts';
 import { h, replaceChildren } from '../base/dom.ts';
 import { sizeClasses, type Block, type PeakBlocks } from '../model/blocks.ts';
 import type { StepIndex } from '../model/step_index.ts';
@@ -23,7 +23,7 @@ interface RowContext {
 }
 
 const COLUMNS: readonly ColumnSpec[] = [
-  { title: 'Requested', kind: 'number', hint: 'What the program asked for', text: (b) => formatBytes(b.requested_bytes), key: (b) => b.requested_bytes, descending: true },
+  { title: 'Requested', kind: 'number', hint: 'What the program asked for', text: (b) => formatBytesEvenly(b.requested_bytes), key: (b) => b.requested_bytes, descending: true },
   { title: 'Bytes', kind: 'number', hint: 'The same, exactly', text: (b) => groupDigits(b.requested_bytes), key: (b) => b.requested_bytes, descending: true },
   { title: 'Rounding', kind: 'number', hint: 'Block size minus what was asked for', text: (b) => groupDigits(b.block_bytes - b.requested_bytes), key: (b) => b.block_bytes - b.requested_bytes, descending: true },
   { title: 'Allocated at', kind: 'number', hint: 'When the program asked for it', text: (b) => formatTime(b.allocated_ns, 1e6), key: (b) => b.allocated_ns, descending: false },
@@ -128,7 +128,7 @@ export class BlocksView {
           'table',
           { class: 'histogram' },
           h('caption', {}, 'By size of request'),
-          h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, 'Up to'), h('th', { scope: 'col', class: 'number' }, 'Blocks'), h('th', { scope: 'col', class: 'number' }, 'Together'), h('th', { scope: 'col', class: 'number' }, 'of live'), h('td', {}))),
+          h('thead', {}, h('tr', {}, h('th', { scope: 'col', class: 'number' }, 'Up to'), h('th', { scope: 'col', class: 'number' }, 'Blocks'), h('th', { scope: 'col', class: 'number' }, 'Together'), h('th', { scope: 'col', class: 'number' }, 'of live'), h('td', {}))),
           h(
             'tbody',
             {},
@@ -140,7 +140,7 @@ export class BlocksView {
                 { class: entry.blocks === 0 ? 'zero' : undefined },
                 h('th', { scope: 'row', class: 'number' }, `${entry.from_bytes === 0 ? 'under ' : ''}${formatBytes(entry.to_bytes)}`),
                 h('td', { class: 'number' }, groupDigits(entry.blocks)),
-                h('td', { class: 'number' }, formatBytes(entry.bytes)),
+                h('td', { class: 'number' }, formatBytesEvenly(entry.bytes)),
                 h('td', { class: 'number' }, formatPercent(entry.bytes, live)),
                 h('td', { class: 'bar' }, h('div', { class: 'track' }, bar)),
               );

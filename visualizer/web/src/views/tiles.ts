@@ -1,6 +1,6 @@
 // The key figures.
 
-import { formatBytes, formatPercent, formatTime, groupDigits } from '../base/format.ts';
+import { formatBytes, formatPercent, formatTime, groupDigits, plural } from '../base/format.ts';
 import { h } from '../base/dom.ts';
 import type { StepIndex } from '../model/step_index.ts';
 import type { Device } from '../trace/overview.ts';
@@ -18,10 +18,10 @@ export function tilesView(device: Device, steps: StepIndex): HTMLElement {
     { class: 'tiles', 'aria-label': 'Key figures' },
     tile('Peak live', formatBytes(device.live_peak.bytes), when(device.live_peak.time_ns), 'live'),
     tile('Peak reserved', formatBytes(accounting.reserved_bytes), when(device.peak.time_ns), 'reserved'),
-    tile('Live / reserved', formatPercent(device.live_peak.bytes, accounting.reserved_bytes), `${formatBytes(Math.max(0, accounting.reserved_bytes - device.live_peak.bytes))} more than needed`, ''),
+    tile('Live / reserved', accounting.reserved_bytes > 0 ? formatPercent(device.live_peak.bytes, accounting.reserved_bytes) : '\u2013', `${formatBytes(Math.max(0, accounting.reserved_bytes - device.live_peak.bytes))} beyond peak live`, ''),
     tile('Device used', used > 0 ? formatBytes(used) : '\u2013', used > 0 ? (device.device_total_bytes > 0 ? `at the peak; ${formatPercent(used, device.device_total_bytes)} of the device` : 'at the peak') : 'never sampled', 'device_used'),
     tile('Allocations', groupDigits(device.allocations), failed === 0 ? 'none failed' : `${groupDigits(failed)} failed`, failed === 0 ? '' : 'failure'),
-    tile('Steps', groupDigits(device.steps.time_ns === '' ? 0 : steps.numbers.length), steps.numbers.length === 0 ? 'none marked' : `${groupDigits(device.allocations / steps.numbers.length)} allocations each`, ''),
+    tile('Steps', groupDigits(steps.numbers.length), steps.numbers.length === 0 ? 'none marked' : `${plural(Math.round(device.allocations / steps.numbers.length), 'allocation')} each`, ''),
   );
 }
 

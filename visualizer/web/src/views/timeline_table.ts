@@ -1,6 +1,6 @@
 // The picture's twin: the same window as numbers, one row per step where there are steps, else per equal slice.
 
-import { formatBytes, formatDuration, formatTime, plural } from '../base/format.ts';
+import { formatBytesEvenly, formatDuration, formatTime, plural } from '../base/format.ts';
 import { h } from '../base/dom.ts';
 import type { LevelSource } from '../model/levels.ts';
 import type { StepIndex } from '../model/step_index.ts';
@@ -31,10 +31,10 @@ export function timelineTable(levels: LevelSource, steps: StepIndex, view: Viewp
       ...[
         formatTime(span.begin_ns, resolution),
         formatDuration(span.end_ns - span.begin_ns),
-        formatBytes(live.least[0]),
-        formatBytes(live.most[0]),
-        formatBytes(reserved.most[0]),
-        has_device_used ? formatBytes(device_used.most[0]) : null,
+        formatBytesEvenly(live.least[0]),
+        formatBytesEvenly(live.most[0]),
+        formatBytesEvenly(reserved.most[0]),
+        has_device_used ? formatBytesEvenly(device_used.most[0]) : null,
       ].map((text) => text !== null && h('td', { class: 'number' }, text)),
     );
   });
