@@ -1,8 +1,8 @@
 // The bytes on disk that writer and reader share: magic numbers, headers and limits of format
 // version 1. FORMAT.md explains them. FROZEN: a change of meaning is a new kFormatVersion.
 //
-// All integers are little-endian; every struct here is stored as it lies in memory. Only the ring's
-// header has padding, and it is zero.
+// All integers are little-endian; every struct here is stored as it lies in memory, and has no
+// padding that is not a field.
 
 #ifndef OFFCUT_ALLOCATOR_TRACE_FORMAT_H_
 #define OFFCUT_ALLOCATOR_TRACE_FORMAT_H_
@@ -42,7 +42,7 @@ struct FileHeader {
   uint32_t metadata_bytes = 0;
   uint64_t checksum = 0;  // XXH3-64 of the 16 bytes before and of the metadata
 };
-static_assert(sizeof(FileHeader) == 24);
+static_assert(sizeof(FileHeader) == 24 && std::has_unique_object_representations_v<FileHeader>);
 
 // Then chunks, one after the other: this, and a zstd frame of `payload_bytes`.
 struct ChunkHeader {
@@ -61,7 +61,7 @@ struct ChunkHeader {
   int64_t reserved_bytes = 0;  // likewise
   uint64_t checksum = 0;       // XXH3-64 of the 72 bytes before and of the frame
 };
-static_assert(sizeof(ChunkHeader) == 80);
+static_assert(sizeof(ChunkHeader) == 80 && std::has_unique_object_representations_v<ChunkHeader>);
 
 // After the last chunk, if the recorder closed the file: this, `entry_count` entries, and IndexEnd.
 struct IndexHeader {
@@ -72,7 +72,7 @@ struct IndexHeader {
   uint64_t event_count = 0;     // of the whole recording
   uint64_t dropped_events = 0;  // likewise
 };
-static_assert(sizeof(IndexHeader) == 40);
+static_assert(sizeof(IndexHeader) == 40 && std::has_unique_object_representations_v<IndexHeader>);
 
 struct IndexEntry {
   uint64_t offset = 0;  // of the chunk's header in the file; the rest as it says there
@@ -83,7 +83,7 @@ struct IndexEntry {
   int64_t live_bytes = 0;
   int64_t reserved_bytes = 0;
 };
-static_assert(sizeof(IndexEntry) == 56);
+static_assert(sizeof(IndexEntry) == 56 && std::has_unique_object_representations_v<IndexEntry>);
 
 // The last bytes of a closed file.
 struct IndexEnd {
@@ -91,7 +91,7 @@ struct IndexEnd {
   uint64_t checksum = 0;      // XXH3-64 of the index's header and entries, and of index_offset
   uint64_t magic = kEndMagic;
 };
-static_assert(sizeof(IndexEnd) == 24);
+static_assert(sizeof(IndexEnd) == 24 && std::has_unique_object_representations_v<IndexEnd>);
 
 // At offset 0 of a ring file; at kRingFileHeaderOffset a copy of the chunk file's header and
 // metadata; at slots_offset `capacity_events` slots. Event i lies in slot i modulo the capacity.
@@ -103,12 +103,16 @@ struct RingHeader {
   uint64_t capacity_events = 0;  // a power of two
   uint64_t slots_offset = 0;     // a multiple of 4096
   uint64_t file_header_bytes = 0;
-  uint64_t checksum = 0;          // XXH3-64 of the 40 bytes before
-  alignas(64) uint64_t head = 0;  // index of the next event to come: those below it are complete
-  alignas(64) uint64_t tail = 0;  // index of the oldest event that is not in a chunk
-  alignas(64) uint64_t dropped_events = 0;
+  uint64_t checksum = 0;  // XXH3-64 of the 40 bytes before
+  uint64_t padding_0[2] = {};
+  uint64_t head = 0;  // index of the next event to come: those below it are complete
+  uint64_t padding_1[7] = {};
+  uint64_t tail = 0;  // index of the oldest event that is not in a chunk
+  uint64_t padding_2[7] = {};
+  uint64_t dropped_events = 0;
+  uint64_t padding_3[7] = {};
 };
-static_assert(sizeof(RingHeader) == 256 && std::is_trivially_copyable_v<RingHeader>);
+static_assert(sizeof(RingHeader) == 256 && std::has_unique_object_representations_v<RingHeader>);
 static_assert(offsetof(RingHeader, head) == 64 && offsetof(RingHeader, tail) == 128 &&
               offsetof(RingHeader, dropped_events) == 192);
 
