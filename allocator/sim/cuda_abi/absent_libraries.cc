@@ -1,6 +1,6 @@
 // The words of libraries that are not simulated at all. Their first functions refuse (see
-// functions_13.def); what PyTorch then asks about the error gets our sentence, which so arrives in the
-// exception. These libraries fail at creation, hence no other error of theirs is ever shown.
+// functions_13.def); what PyTorch then asks about the error gets our sentence, which so arrives in
+// the exception. These libraries fail at creation, hence no other error of theirs is ever shown.
 
 #include "allocator/sim/cuda_abi/function_list.h"
 

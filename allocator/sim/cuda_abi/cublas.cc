@@ -72,8 +72,8 @@ int DestroyDescriptor(void* descriptor, const char* name) {
 namespace {
 
 int LaunchProduct(cudaStream_t stream) {
-  const cudaError_t launched = AnswerRuntime(
-      [stream](Simulation& s) { return s.Launch(s.RuntimeDevice(), stream); });
+  const cudaError_t launched =
+      AnswerRuntime([stream](Simulation& s) { return s.Launch(s.RuntimeDevice(), stream); });
   return launched == cudaSuccess ? kSuccess : kInvalidValue;
 }
 
@@ -133,11 +133,13 @@ int cublasGetMathMode(void* handle, int* mode) {
 }
 
 int cublasSetPointerMode_v2(void* handle, int mode) {
-  return WithSettings(handle, "cublasSetPointerMode_v2", [&](Settings& s) { s.pointer_mode = mode; });
+  return WithSettings(handle, "cublasSetPointerMode_v2",
+                      [&](Settings& s) { s.pointer_mode = mode; });
 }
 
 int cublasGetPointerMode_v2(void* handle, int* mode) {
-  return WithSettings(handle, "cublasGetPointerMode_v2", [&](Settings& s) { *mode = s.pointer_mode; });
+  return WithSettings(handle, "cublasGetPointerMode_v2",
+                      [&](Settings& s) { *mode = s.pointer_mode; });
 }
 
 int cublasSetWorkspace_v2(void* handle, void*, size_t) {
@@ -171,8 +173,8 @@ int cublasLtMatrixLayoutDestroy(void* layout) {
   return DestroyDescriptor(layout, "cublasLtMatrixLayoutDestroy");
 }
 
-int cublasLtMatmul(void* handle, void* description, const void*, const void*, void*, const void*, void*,
-                   const void*, const void*, void*, void*, void*, const void*, void*, size_t,
+int cublasLtMatmul(void* handle, void* description, const void*, const void*, void*, const void*,
+                   void*, const void*, const void*, void*, void*, void*, const void*, void*, size_t,
                    cudaStream_t stream) {
   const int found = WithSettings(handle, "cublasLtMatmul", [](Settings&) {});
   if (found != kSuccess) return found;

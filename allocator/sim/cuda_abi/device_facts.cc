@@ -16,7 +16,9 @@ constexpr int kSharedPerBlockBytes = 48 * 1024;
 constexpr int kRegisters = 65536;
 constexpr int kReservedSharedBytes = 1024;
 
-void Fill(int* values, std::initializer_list<int> with) { std::copy(with.begin(), with.end(), values); }
+void Fill(int* values, std::initializer_list<int> with) {
+  std::copy(with.begin(), with.end(), values);
+}
 
 // What no program decides by, but some print.
 void FillTextureLimits(cudaDeviceProp* p) {

@@ -24,13 +24,14 @@ cudaDeviceProp DeviceProperties(const sim::SimOptions& machine, DeviceIndex devi
 
 // `attribute` by the number that cudaDeviceAttr and CUdevice_attribute share; nullopt if we know no
 // value for it.
-std::optional<int> DeviceAttribute(const sim::SimOptions& machine, DeviceIndex device, int attribute);
+std::optional<int> DeviceAttribute(const sim::SimOptions& machine, DeviceIndex device,
+                                   int attribute);
 
 // "0000:01:00.0"
 std::string PciBusId(DeviceIndex device);
 
-// Blocks of `threads` threads that a multiprocessor holds, by its number of threads alone. CUB sizes
-// its temporary memory by it.
+// Blocks of `threads` threads that a multiprocessor holds, by its number of threads alone. CUB
+// sizes its temporary memory by it.
 int BlocksPerMultiprocessor(const sim::Card& card, int threads);
 
 }  // namespace offcut::cuda_abi

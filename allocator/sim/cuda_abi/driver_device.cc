@@ -77,7 +77,8 @@ CUresult cuGetProcAddress(const char* symbol, void** address, int, cuuint64_t,
   *address = FindFunction(Library::kDriver, symbol);
   if (*address == nullptr) SayUnknown(symbol);
   if (found != nullptr) {
-    *found = *address == nullptr ? CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND : CU_GET_PROC_ADDRESS_SUCCESS;
+    *found =
+        *address == nullptr ? CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND : CU_GET_PROC_ADDRESS_SUCCESS;
   }
   return *address == nullptr ? CUDA_ERROR_NOT_FOUND : CUDA_SUCCESS;
 }

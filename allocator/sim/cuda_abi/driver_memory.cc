@@ -64,7 +64,8 @@ absl::Status AnswerPointer(Simulation& s, CUpointer_attribute attribute, DeviceP
   const bool host = info.kind == PointerKind::kHost;
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
-      return Answer(data, info.kind == PointerKind::kAllocation ? s.ContextOf(info.device) : nullptr);
+      return Answer(data,
+                    info.kind == PointerKind::kAllocation ? s.ContextOf(info.device) : nullptr);
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
       return Answer(data, host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
@@ -91,8 +92,9 @@ absl::Status AnswerPointer(Simulation& s, CUpointer_attribute attribute, DeviceP
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
       return Answer(data, 0u);
     default:
-      return Error(CUDA_ERROR_NOT_SUPPORTED,
-                   absl::StrCat("pointer attribute ", static_cast<int>(attribute), " is not simulated"));
+      return Error(
+          CUDA_ERROR_NOT_SUPPORTED,
+          absl::StrCat("pointer attribute ", static_cast<int>(attribute), " is not simulated"));
   }
 }
 
@@ -168,7 +170,8 @@ CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
 
 CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
                   CUmemGenericAllocationHandle handle, unsigned long long) {
-  return AnswerDriver([&](Simulation& s) { return s.memory().Map(address, bytes, offset, handle); });
+  return AnswerDriver(
+      [&](Simulation& s) { return s.memory().Map(address, bytes, offset, handle); });
 }
 
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
@@ -190,7 +193,8 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc
   });
 }
 
-CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr address) {
+CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location,
+                        CUdeviceptr address) {
   return AnswerDriver([&](Simulation& s) -> absl::Status {
     OFFCUT_RETURN_IF_ERROR(s.CheckDevice(location->id));
     OFFCUT_ASSIGN_OR_RETURN(const Access access, s.memory().GetAccess(address, location->id));
@@ -247,16 +251,20 @@ CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream 
   return Copy(Completion::kAsynchronous, stream, to, from, bytes, cudaMemcpyDefault);
 }
 CUresult cuMemcpyHtoD(CUdeviceptr to, const void* from, size_t bytes) {
-  return Copy(Completion::kSynchronous, nullptr, to, AddressOf(from), bytes, cudaMemcpyHostToDevice);
+  return Copy(Completion::kSynchronous, nullptr, to, AddressOf(from), bytes,
+              cudaMemcpyHostToDevice);
 }
 CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, size_t bytes, CUstream stream) {
-  return Copy(Completion::kAsynchronous, stream, to, AddressOf(from), bytes, cudaMemcpyHostToDevice);
+  return Copy(Completion::kAsynchronous, stream, to, AddressOf(from), bytes,
+              cudaMemcpyHostToDevice);
 }
 CUresult cuMemcpyDtoH(void* to, CUdeviceptr from, size_t bytes) {
-  return Copy(Completion::kSynchronous, nullptr, AddressOf(to), from, bytes, cudaMemcpyDeviceToHost);
+  return Copy(Completion::kSynchronous, nullptr, AddressOf(to), from, bytes,
+              cudaMemcpyDeviceToHost);
 }
 CUresult cuMemcpyDtoHAsync(void* to, CUdeviceptr from, size_t bytes, CUstream stream) {
-  return Copy(Completion::kAsynchronous, stream, AddressOf(to), from, bytes, cudaMemcpyDeviceToHost);
+  return Copy(Completion::kAsynchronous, stream, AddressOf(to), from, bytes,
+              cudaMemcpyDeviceToHost);
 }
 CUresult cuMemcpyDtoD(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
   return Copy(Completion::kSynchronous, nullptr, to, from, bytes, cudaMemcpyDeviceToDevice);
@@ -283,7 +291,8 @@ CUresult cuMemGetAddressRange(CUdeviceptr* base, size_t* bytes, CUdeviceptr addr
   return AnswerDriver([&](Simulation& s) -> absl::Status {
     const auto info = s.memory().LookUp(address);
     if (!info.has_value() || info->kind == PointerKind::kHost) {
-      return Error(CUDA_ERROR_NOT_FOUND, absl::StrCat("no device memory at 0x", absl::Hex(address)));
+      return Error(CUDA_ERROR_NOT_FOUND,
+                   absl::StrCat("no device memory at 0x", absl::Hex(address)));
     }
     if (base != nullptr) *base = info->base;
     if (bytes != nullptr) *bytes = info->bytes;

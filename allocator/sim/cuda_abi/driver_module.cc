@@ -43,7 +43,8 @@ CUresult cuModuleLoadData(CUmodule* module, const void*) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int, CUjit_option*, void**) {
+CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int, CUjit_option*,
+                            void**) {
   return cuModuleLoadData(module, image);
 }
 

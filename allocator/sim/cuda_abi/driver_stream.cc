@@ -10,7 +10,8 @@ using namespace offcut::cuda_abi;  // NOLINT: CUDA's functions are global
 
 namespace {
 
-// Calls a function of the runtime, whose last error stays as it was. Needs a context, as the driver does.
+// Calls a function of the runtime, whose last error stays as it was. Needs a context, as the driver
+// does.
 template <typename... Parameters, typename... Arguments>
 CUresult ByRuntime(cudaError_t (*function)(Parameters...), Arguments... arguments) {
   ThreadState& thread = CurrentThread();

@@ -9,7 +9,8 @@
 namespace offcut::cuda_abi {
 namespace {
 
-// Filled by static constructors, before main and whenever a library is loaded, hence made at first use.
+// Filled by static constructors, before main and whenever a library is loaded, hence made at first
+// use.
 struct Registry {
   struct VariableEntry {
     const char* name;
@@ -55,9 +56,9 @@ const char* KernelName(const void* kernel) {
 
 absl::Status CheckLaunchShape(dim3 grid, dim3 block) {
   const uint64_t threads = uint64_t{block.x} * block.y * block.z;
-  const bool fits = threads >= 1 && threads <= kThreadsPerBlockMax && block.z <= 64 && grid.x >= 1 &&
-                    grid.x <= 2147483647u && grid.y >= 1 && grid.y <= 65535 && grid.z >= 1 &&
-                    grid.z <= 65535;
+  const bool fits = threads >= 1 && threads <= kThreadsPerBlockMax && block.z <= 64 &&
+                    grid.x >= 1 && grid.x <= 2147483647u && grid.y >= 1 && grid.y <= 65535 &&
+                    grid.z >= 1 && grid.z <= 65535;
   if (fits) return absl::OkStatus();
   return Error(static_cast<CUresult>(cudaErrorInvalidConfiguration),
                absl::StrCat("a launch of ", Shape(grid), " blocks of ", Shape(block), " threads"));

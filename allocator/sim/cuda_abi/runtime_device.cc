@@ -103,7 +103,8 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* lowest, int* highest) {
 }
 
 cudaError_t cudaDeviceSynchronize() {
-  return AnswerRuntime([](Simulation& s) { return s.streams().SynchronizeDevice(s.RuntimeDevice()); });
+  return AnswerRuntime(
+      [](Simulation& s) { return s.streams().SynchronizeDevice(s.RuntimeDevice()); });
 }
 
 cudaError_t cudaDeviceCanAccessPeer(int* can, int from, int to) {
@@ -172,7 +173,8 @@ const char* cudaGetErrorString(cudaError_t error) {
 // --- Entry points of the driver ---
 
 cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** address, unsigned int,
-                                             unsigned long long, cudaDriverEntryPointQueryResult* found) {
+                                             unsigned long long,
+                                             cudaDriverEntryPointQueryResult* found) {
   *address = FindFunction(Library::kDriver, symbol);
   if (*address == nullptr) SayUnknown(symbol);
   if (found != nullptr) {

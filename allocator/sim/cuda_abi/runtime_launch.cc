@@ -1,5 +1,5 @@
-// Kernels: their registration by the fat binaries of libraries, their launches, which do nothing but
-// take their place in the stream, and host functions, which really run.
+// Kernels: their registration by the fat binaries of libraries, their launches, which do nothing
+// but take their place in the stream, and host functions, which really run.
 
 #include <algorithm>
 #include <vector>
@@ -57,8 +57,8 @@ void** __cudaRegisterFatBinary(void* fat_binary) {
   return static_cast<void**>(fat_binary);
 }
 
-void __cudaRegisterFunction(void**, const char* stub, char*, const char* name, int, void*, void*, void*,
-                            void*, int*) {
+void __cudaRegisterFunction(void**, const char* stub, char*, const char* name, int, void*, void*,
+                            void*, void*, int*) {
   RegisterKernel(stub, name);
 }
 
@@ -73,7 +73,8 @@ unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared_bytes,
   return 0;
 }
 
-cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, size_t* shared_bytes, void* stream) {
+cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, size_t* shared_bytes,
+                                       void* stream) {
   if (Configurations().empty()) {
     return static_cast<cudaError_t>(SetRuntimeError(cudaErrorMissingConfiguration));
   }
@@ -115,9 +116,8 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* ke
 // host function as a node, and graphs do nothing.
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
   bool run = false;
-  const cudaError_t error = AnswerRuntime([&](Simulation& s) {
-    return PlaceHostFunction(s, s.RuntimeDevice(), stream, &run);
-  });
+  const cudaError_t error = AnswerRuntime(
+      [&](Simulation& s) { return PlaceHostFunction(s, s.RuntimeDevice(), stream, &run); });
   if (error == cudaSuccess && run) function(data);
   return error;
 }
@@ -125,9 +125,8 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
 cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t callback, void* data,
                                   unsigned int) {
   bool run = false;
-  const cudaError_t error = AnswerRuntime([&](Simulation& s) {
-    return PlaceHostFunction(s, s.RuntimeDevice(), stream, &run);
-  });
+  const cudaError_t error = AnswerRuntime(
+      [&](Simulation& s) { return PlaceHostFunction(s, s.RuntimeDevice(), stream, &run); });
   if (error == cudaSuccess && run) callback(stream, cudaSuccess, data);
   return error;
 }
@@ -155,13 +154,14 @@ cudaError_t cudaFuncGetName(const char** name, const void* kernel) {
   });
 }
 
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel, int threads,
-                                                          size_t) {
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel,
+                                                          int threads, size_t) {
   return Occupancy(blocks, kernel, threads);
 }
 
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void* kernel,
-                                                                   int threads, size_t, unsigned int) {
+                                                                   int threads, size_t,
+                                                                   unsigned int) {
   return Occupancy(blocks, kernel, threads);
 }
 
@@ -183,8 +183,8 @@ cudaError_t cudaGetSymbolSize(size_t* bytes, const void* symbol) {
   });
 }
 
-cudaError_t cudaMemcpyToSymbolAsync(const void* symbol, const void* from, size_t bytes, size_t offset,
-                                    cudaMemcpyKind kind, cudaStream_t stream) {
+cudaError_t cudaMemcpyToSymbolAsync(const void* symbol, const void* from, size_t bytes,
+                                    size_t offset, cudaMemcpyKind kind, cudaStream_t stream) {
   void* address;
   const cudaError_t error = cudaGetSymbolAddress(&address, symbol);
   if (error != cudaSuccess) return error;

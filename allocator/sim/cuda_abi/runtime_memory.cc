@@ -77,7 +77,9 @@ cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned int) {
       [&](Simulation& s) { return AllocateHost(s, s.RuntimeDevice(), pointer, bytes); });
 }
 
-cudaError_t cudaMallocHost(void** pointer, size_t bytes) { return cudaHostAlloc(pointer, bytes, 0); }
+cudaError_t cudaMallocHost(void** pointer, size_t bytes) {
+  return cudaHostAlloc(pointer, bytes, 0);
+}
 
 cudaError_t cudaFreeHost(void* pointer) {
   return AnswerRuntime([&](Simulation& s) { return FreeHost(s, pointer); });
@@ -90,7 +92,8 @@ cudaError_t cudaHostRegister(void* pointer, size_t bytes, unsigned int) {
 }
 
 cudaError_t cudaHostUnregister(void* pointer) {
-  return AnswerRuntime([&](Simulation& s) { return s.memory().UnregisterHost(AddressOf(pointer)); });
+  return AnswerRuntime(
+      [&](Simulation& s) { return s.memory().UnregisterHost(AddressOf(pointer)); });
 }
 
 cudaError_t cudaHostGetDevicePointer(void** device_pointer, void* host_pointer, unsigned int) {
@@ -108,7 +111,8 @@ cudaError_t cudaHostGetDevicePointer(void** device_pointer, void* host_pointer, 
 cudaError_t cudaHostGetFlags(unsigned int* flags, void* host_pointer) {
   void* same;
   const cudaError_t error = cudaHostGetDevicePointer(&same, host_pointer, 0);
-  if (error == cudaSuccess && flags != nullptr) *flags = cudaHostAllocPortable | cudaHostAllocMapped;
+  if (error == cudaSuccess && flags != nullptr)
+    *flags = cudaHostAllocPortable | cudaHostAllocMapped;
   return error;
 }
 
@@ -134,8 +138,8 @@ cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t byt
   return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
 }
 
-cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
-                         size_t rows, cudaMemcpyKind kind) {
+cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch,
+                         size_t width, size_t rows, cudaMemcpyKind kind) {
   return AnswerRuntime([&](Simulation& s) {
     return CopyRows(s, Synchronous(s), to, to_pitch, from, from_pitch, width, rows, kind);
   });

@@ -11,7 +11,8 @@ namespace {
 template <typename Read>
 cudaError_t ReadStream(cudaStream_t stream, const Read& read) {
   return AnswerRuntime([&](Simulation& s) -> absl::Status {
-    OFFCUT_ASSIGN_OR_RETURN(const StreamInfo info, s.streams().GetStream(s.RuntimeDevice(), stream));
+    OFFCUT_ASSIGN_OR_RETURN(const StreamInfo info,
+                            s.streams().GetStream(s.RuntimeDevice(), stream));
     read(info);
     return absl::OkStatus();
   });
@@ -30,9 +31,9 @@ extern "C" {
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flags, int priority) {
   return AnswerRuntime([&](Simulation& s) -> absl::Status {
     OFFCUT_ASSIGN_OR_RETURN(
-        *stream,
-        s.streams().CreateStream(s.RuntimeDevice(), {.non_blocking = (flags & cudaStreamNonBlocking) != 0,
-                                                     .priority = priority}));
+        *stream, s.streams().CreateStream(
+                     s.RuntimeDevice(),
+                     {.non_blocking = (flags & cudaStreamNonBlocking) != 0, .priority = priority}));
     return absl::OkStatus();
   });
 }
@@ -191,7 +192,8 @@ cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* exec, cudaGraph_t gra
   });
 }
 
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long flags) {
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph,
+                                 unsigned long long flags) {
   return cudaGraphInstantiateWithFlags(exec, graph, flags);
 }
 

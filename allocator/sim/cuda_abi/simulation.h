@@ -1,8 +1,8 @@
 // Simulation: the simulated machine of this process, and how a CUDA function is answered from it.
 //
-// Made at the first CUDA call from OFFCUT_SIM, never destroyed: threads and destructors call CUDA until
-// the very end. It adds to DeviceModel what belongs to CUDA's programming interface rather than to a
-// device: primary contexts, peer access, handles of things that do nothing. Thread-safe.
+// Made at the first CUDA call from OFFCUT_SIM, never destroyed: threads and destructors call CUDA
+// until the very end. It adds to DeviceModel what belongs to CUDA's programming interface rather
+// than to a device: primary contexts, peer access, handles of things that do nothing. Thread-safe.
 
 #ifndef OFFCUT_ALLOCATOR_SIM_CUDA_ABI_SIMULATION_H_
 #define OFFCUT_ALLOCATOR_SIM_CUDA_ABI_SIMULATION_H_
@@ -27,7 +27,8 @@
 
 namespace offcut::cuda_abi {
 
-// Handles that stand for objects which do nothing. Values are never reused, so that a stale one fails.
+// Handles that stand for objects which do nothing. Values are never reused, so that a stale one
+// fails.
 class HandleSet {
  public:
   // `tag` is the high part of the values, to tell kinds apart in a debugger.
@@ -57,8 +58,8 @@ class Simulation {
   absl::Status CheckDevice(DeviceIndex device) const;
 
   // --- Primary contexts ---
-  // The calling thread's current device. The runtime creates and sets a context where there is none;
-  // for the driver that is CUDA_ERROR_INVALID_CONTEXT.
+  // The calling thread's current device. The runtime creates and sets a context where there is
+  // none; for the driver that is CUDA_ERROR_INVALID_CONTEXT.
   DeviceIndex RuntimeDevice();
   absl::StatusOr<DeviceIndex> DriverDevice();
   void Activate(DeviceIndex device) { active_contexts_[device].store(true); }

@@ -1,5 +1,5 @@
-// What CUDA keeps per thread: the stack of contexts, the last error, the launch being configured; and
-// the one way in which this library speaks.
+// What CUDA keeps per thread: the stack of contexts, the last error, the launch being configured;
+// and the one way in which this library speaks.
 //
 // Thread-safe: everything is the calling thread's own.
 

@@ -18,10 +18,10 @@ absl::Status CheckSide(Simulation& s, const char* side, const void* pointer, boo
                        bool must_be_host) {
   const bool is_device = s.memory().IsDeviceAddress(AddressOf(pointer));
   if (pointer == nullptr || (must_be_device && !is_device) || (must_be_host && is_device)) {
-    return Error(CUDA_ERROR_INVALID_VALUE,
-                 absl::StrCat("a copy whose ", side, " should be ",
-                              must_be_device ? "device" : "host", " memory, but is ",
-                              pointer == nullptr ? "null" : Hex(pointer)));
+    return Error(
+        CUDA_ERROR_INVALID_VALUE,
+        absl::StrCat("a copy whose ", side, " should be ", must_be_device ? "device" : "host",
+                     " memory, but is ", pointer == nullptr ? "null" : Hex(pointer)));
   }
   return absl::OkStatus();
 }
@@ -33,7 +33,8 @@ absl::Status CheckDirection(Simulation& s, const void* to, const void* from,
                  absl::StrCat("a copy of kind ", static_cast<int>(direction)));
   }
   const bool known = direction != cudaMemcpyDefault;
-  const bool to_device = direction == cudaMemcpyHostToDevice || direction == cudaMemcpyDeviceToDevice;
+  const bool to_device =
+      direction == cudaMemcpyHostToDevice || direction == cudaMemcpyDeviceToDevice;
   const bool from_device =
       direction == cudaMemcpyDeviceToHost || direction == cudaMemcpyDeviceToDevice;
   // Page-locked host memory is also an address of the device, so "host" is never demanded of a side

@@ -62,8 +62,8 @@ TEST(Devices, AttributesAgreeWithProperties) {
   int value = 0;
   ASSERT_EQ(CALL(cudaDeviceGetAttribute)(&value, cudaDevAttrMultiProcessorCount, 0), cudaSuccess);
   EXPECT_EQ(value, 132);
-  ASSERT_EQ(CALL(cuDeviceGetAttribute)(
-                &value, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0),
+  ASSERT_EQ(CALL(cuDeviceGetAttribute)(&value,
+                                       CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0),
             CUDA_SUCCESS);
   EXPECT_EQ(value, 1);
 }
@@ -139,20 +139,23 @@ char kernel_stub;  // only its address matters
 char module_image;
 
 TEST(Kernels, AreKnownByTheirRegistration) {
-  using Register = void (*)(void**, const char*, char*, const char*, int, void*, void*, void*, void*,
-                            int*);
-  reinterpret_cast<Register>(Find("__cudaRegisterFunction"))(
-      nullptr, &kernel_stub, nullptr, "scale(float*)", 0, nullptr, nullptr, nullptr, nullptr, nullptr);
+  using Register =
+      void (*)(void**, const char*, char*, const char*, int, void*, void*, void*, void*, int*);
+  reinterpret_cast<Register>(Find("__cudaRegisterFunction"))(nullptr, &kernel_stub, nullptr,
+                                                             "scale(float*)", 0, nullptr, nullptr,
+                                                             nullptr, nullptr, nullptr);
   const char* name = nullptr;
   ASSERT_EQ(CALL(cudaFuncGetName)(&name, &kernel_stub), cudaSuccess);
   EXPECT_STREQ(name, "scale(float*)");
-  EXPECT_EQ(CALL(cudaLaunchKernel)(&kernel_stub, dim3{8, 1, 1}, dim3{256, 1, 1}, nullptr, 0, nullptr),
-            cudaSuccess);
+  EXPECT_EQ(
+      CALL(cudaLaunchKernel)(&kernel_stub, dim3{8, 1, 1}, dim3{256, 1, 1}, nullptr, 0, nullptr),
+      cudaSuccess);
 
   EXPECT_EQ(CALL(cudaLaunchKernel)(&name, dim3{1, 1, 1}, dim3{1, 1, 1}, nullptr, 0, nullptr),
             cudaErrorInvalidDeviceFunction);
-  EXPECT_EQ(CALL(cudaLaunchKernel)(&kernel_stub, dim3{1, 1, 1}, dim3{2048, 1, 1}, nullptr, 0, nullptr),
-            cudaErrorInvalidConfiguration);
+  EXPECT_EQ(
+      CALL(cudaLaunchKernel)(&kernel_stub, dim3{1, 1, 1}, dim3{2048, 1, 1}, nullptr, 0, nullptr),
+      cudaErrorInvalidConfiguration);
   CALL(cudaGetLastError)();
 
   int blocks = 0;

@@ -59,7 +59,8 @@ TEST_F(Driver, NeedsAContext) {
   CUdeviceptr address = 0;
   EXPECT_EQ(CALL(cuMemAlloc)(&address, 100), CUDA_ERROR_INVALID_CONTEXT);
   EXPECT_EQ(CALL(cuStreamSynchronize)(nullptr), CUDA_ERROR_INVALID_CONTEXT);
-  EXPECT_EQ(CALL(cuCtxPushCurrent)(reinterpret_cast<CUcontext>(&address)), CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_EQ(CALL(cuCtxPushCurrent)(reinterpret_cast<CUcontext>(&address)),
+            CUDA_ERROR_INVALID_CONTEXT);
   SetUp();
 }
 

@@ -40,7 +40,8 @@ TEST_F(Memory, CopiesRowsOfDifferentPitch) {
   const DeviceMemory a(64);
   const std::array<char, 12> sent = {'a', 'b', 'c', '-', 'd', 'e', 'f', '-', 'g', 'h', 'i', '-'};
   std::array<char, 9> received = {};
-  ASSERT_EQ(CALL(cudaMemcpy2D)(a.get(), 16, sent.data(), 4, 3, 3, cudaMemcpyHostToDevice), cudaSuccess);
+  ASSERT_EQ(CALL(cudaMemcpy2D)(a.get(), 16, sent.data(), 4, 3, 3, cudaMemcpyHostToDevice),
+            cudaSuccess);
   ASSERT_EQ(CALL(cudaMemcpy2D)(received.data(), 3, a.get(), 16, 3, 3, cudaMemcpyDeviceToHost),
             cudaSuccess);
   EXPECT_EQ(std::string(received.begin(), received.end()), "abcdefghi");
@@ -49,8 +50,10 @@ TEST_F(Memory, CopiesRowsOfDifferentPitch) {
 TEST_F(Memory, RefusesCopiesThatOverrun) {
   std::vector<char> host(1 << 20);
   const DeviceMemory a(1000);
-  EXPECT_NE(CALL(cudaMemcpy)(a.get(), host.data(), host.size(), cudaMemcpyHostToDevice), cudaSuccess);
-  EXPECT_NE(CALL(cudaMemcpy)(host.data(), a.get() + 512, 1000, cudaMemcpyDeviceToHost), cudaSuccess);
+  EXPECT_NE(CALL(cudaMemcpy)(a.get(), host.data(), host.size(), cudaMemcpyHostToDevice),
+            cudaSuccess);
+  EXPECT_NE(CALL(cudaMemcpy)(host.data(), a.get() + 512, 1000, cudaMemcpyDeviceToHost),
+            cudaSuccess);
   EXPECT_NE(CALL(cudaMemset)(a.get(), 0, 1 << 20), cudaSuccess);
 }
 
@@ -60,12 +63,14 @@ TEST_F(Memory, RefusesAddressesThatAreNotTheDevices) {
             cudaErrorInvalidValue);
   EXPECT_EQ(CALL(cudaMemcpy)(other.data(), host.data(), 16, cudaMemcpyDeviceToHost),
             cudaErrorInvalidValue);
-  EXPECT_EQ(CALL(cudaMemcpy)(nullptr, host.data(), 16, cudaMemcpyHostToDevice), cudaErrorInvalidValue);
+  EXPECT_EQ(CALL(cudaMemcpy)(nullptr, host.data(), 16, cudaMemcpyHostToDevice),
+            cudaErrorInvalidValue);
   EXPECT_NE(CALL(cudaMemset)(host.data(), 1, 16), cudaSuccess);
   EXPECT_EQ(CALL(cudaMemcpy)(other.data(), host.data(), 16, static_cast<cudaMemcpyKind>(99)),
             cudaErrorInvalidMemcpyDirection);
   const DeviceMemory a(16);
-  EXPECT_EQ(CALL(cudaMemcpy)(a.get(), host.data(), 16, cudaMemcpyDeviceToHost), cudaErrorInvalidValue);
+  EXPECT_EQ(CALL(cudaMemcpy)(a.get(), host.data(), 16, cudaMemcpyDeviceToHost),
+            cudaErrorInvalidValue);
 }
 
 TEST_F(Memory, RefusesToBeFreedTwice) {

@@ -49,7 +49,8 @@ TEST(Refusal, IsSaidOnce) {
 
 TEST(Refusal, OfAWholeLibraryReachesItsErrorText) {
   for (const char* name : {"cudnnGetErrorString", "ncclGetErrorString", "cusparseGetErrorString"}) {
-    EXPECT_THAT(reinterpret_cast<const char* (*)(int)>(Find(name))(1), HasSubstr("is not simulated"));
+    EXPECT_THAT(reinterpret_cast<const char* (*)(int)>(Find(name))(1),
+                HasSubstr("is not simulated"));
   }
 }
 

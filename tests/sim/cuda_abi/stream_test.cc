@@ -86,8 +86,9 @@ TEST_F(Streams, AreCapturedIntoGraphs) {
   ASSERT_EQ(CALL(cudaStreamBeginCapture)(stream_, cudaStreamCaptureModeGlobal), cudaSuccess);
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   unsigned long long id = 0;
-  ASSERT_EQ(CALL(cudaStreamGetCaptureInfo)(stream_, &status, &id, nullptr, nullptr, nullptr, nullptr),
-            cudaSuccess);
+  ASSERT_EQ(
+      CALL(cudaStreamGetCaptureInfo)(stream_, &status, &id, nullptr, nullptr, nullptr, nullptr),
+      cudaSuccess);
   EXPECT_EQ(status, cudaStreamCaptureStatusActive);
   EXPECT_NE(id, 0u);
   ASSERT_EQ(CALL(cudaMemsetAsync)(memory.get(), 0, 16, stream_), cudaSuccess);
