@@ -2,9 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <random>
@@ -262,6 +264,26 @@ TEST(ReconcileTest, AddsUpToTheStateForAnyEvents) {
   }
   EXPECT_EQ(reconciled.inconsistencies(), 0u);
   EXPECT_GT(truth.inconsistencies(), 1000u);
+}
+
+TEST(WriteReportTest, WritesAFileForTheOwnerAloneAndLeavesNoOther) {
+  const std::filesystem::path folder =
+      std::filesystem::path(::testing::TempDir()) / absl::StrCat("report", getpid());
+  std::filesystem::create_directory(folder);
+  const std::filesystem::path path = folder / "r.html";
+  ASSERT_TRUE(WriteReport("first", path.string()).ok());
+  ASSERT_TRUE(WriteReport("second", path.string()).ok());
+  EXPECT_EQ(ReadFile(path), "second");
+  EXPECT_EQ(std::filesystem::status(path).permissions(),
+            std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(WriteReportTest, NamesThePathThatCannotBeWritten) {
+  const absl::Status status = WriteReport("x", "/nowhere/r.html");
+  ASSERT_FALSE(status.ok());
+  EXPECT_THAT(status.message(), HasSubstr("cannot create /nowhere/r.html"));
 }
 
 TEST(ReportSeriesTest, KeepsTheExtremesWhenSlicesAreMerged) {

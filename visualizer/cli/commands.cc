@@ -92,6 +92,16 @@ ExitCode RunCheck(absl::string_view path) {
   return exit_code;
 }
 
+ExitCode RunReport(absl::string_view path, absl::string_view output, absl::string_view title) {
+  const absl::StatusOr<std::string> html = MakeReport(path, title);
+  if (!html.ok()) return FailReading(html.status());
+  if (const absl::Status status = WriteReport(*html, output); !status.ok()) {
+    PrintError(status.message());
+    return ExitCode::kOutputFailed;
+  }
+  return Print(absl::StrCat(output, "\n"));
+}
+
 }  // namespace
 
 void AddOptionsCommand(CLI::App* command, ExitCode* exit_code) {
@@ -121,11 +131,8 @@ void AddReportCommand(CLI::App* command, ExitCode* exit_code) {
   auto title = std::make_shared<std::string>();
   command->add_option("-o,--output", *output, "the file to write")->capture_default_str();
   command->add_option("--title", *title, "what the page is called; default: the recording's path");
-  command->callback([=] {
-    const absl::Status status =
-        WriteReport(*path, *output, title->empty() ? *path : absl::string_view(*title));
-    *exit_code = status.ok() ? Print(absl::StrCat(*output, "\n")) : FailReading(status);
-  });
+  command->callback(
+      [=] { *exit_code = RunReport(*path, *output, title->empty() ? *path : *title); });
 }
 
 ExitCode Print(absl::string_view text) {

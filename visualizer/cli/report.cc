@@ -68,20 +68,6 @@ absl::Status WriteAll(int file, absl::string_view text, absl::string_view path) 
   return absl::OkStatus();
 }
 
-// Under another name first: nobody finds half a report.
-absl::Status WriteFileWhole(absl::string_view text, const std::string& path) {
-  const std::string partial = absl::StrCat(path, ".", getpid(), ".partial");
-  const int file = open(partial.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (file < 0) return FileError("create", partial);
-  absl::Status status = WriteAll(file, text, partial);
-  if (close(file) != 0) status.Update(FileError("close", partial));
-  if (status.ok() && std::rename(partial.c_str(), path.c_str()) != 0) {
-    status = FileError("rename the finished report to", path);
-  }
-  if (!status.ok()) unlink(partial.c_str());
-  return status;
-}
-
 }  // namespace
 
 absl::StatusOr<std::string> RenderReport(absl::Span<TraceReader* const> readers,
@@ -109,8 +95,7 @@ absl::StatusOr<std::string> RenderReport(absl::Span<TraceReader* const> readers,
   return html;
 }
 
-absl::Status WriteReport(absl::string_view recording, absl::string_view output,
-                         absl::string_view title) {
+absl::StatusOr<std::string> MakeReport(absl::string_view recording, absl::string_view title) {
   OFFCUT_ASSIGN_OR_RETURN(const ViewerTemplate page, ReadViewerTemplate());
   OFFCUT_ASSIGN_OR_RETURN(const std::vector<std::string> files, FindTraceFiles(recording));
   std::vector<std::unique_ptr<TraceReader>> owned;
@@ -128,8 +113,22 @@ absl::Status WriteReport(absl::string_view recording, absl::string_view output,
     owned.push_back(*std::move(reader));
   }
   if (readers.empty()) return first_error;
-  OFFCUT_ASSIGN_OR_RETURN(const std::string html, RenderReport(readers, heading, page));
-  return WriteFileWhole(html, std::string(output));
+  return RenderReport(readers, heading, page);
+}
+
+absl::Status WriteReport(absl::string_view html, absl::string_view output) {
+  // Under another name first: nobody finds half a report.
+  const std::string path(output);
+  const std::string partial = absl::StrCat(path, ".", getpid(), ".partial");
+  const int file = open(partial.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (file < 0) return FileError("create", partial);
+  absl::Status status = WriteAll(file, html, partial);
+  if (close(file) != 0) status.Update(FileError("close", partial));
+  if (status.ok() && std::rename(partial.c_str(), path.c_str()) != 0) {
+    status = FileError("rename the finished report to", path);
+  }
+  if (!status.ok()) unlink(partial.c_str());
+  return status;
 }
 
 }  // namespace offcut

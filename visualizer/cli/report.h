@@ -30,10 +30,12 @@ struct ReportHeading {
 absl::StatusOr<std::string> RenderReport(absl::Span<TraceReader* const> readers,
                                          const ReportHeading& heading, const ViewerTemplate& page);
 
-// Reads the recordings under `recording` (FindTraceFiles) and writes `output`, mode 0600, whole or
-// not at all. Those that cannot be read are named on the page; an error if none can.
-absl::Status WriteReport(absl::string_view recording, absl::string_view output,
-                         absl::string_view title);
+// The page for the recordings under `recording` (FindTraceFiles). Those that cannot be read are
+// named on it; an error if none can.
+absl::StatusOr<std::string> MakeReport(absl::string_view recording, absl::string_view title);
+
+// Writes `html` to `output`, mode 0600, whole or not at all.
+absl::Status WriteReport(absl::string_view html, absl::string_view output);
 
 }  // namespace offcut
 

@@ -58,7 +58,7 @@ function stackedBar(accounting: Accounting): HTMLElement {
   const bar = h('div', { class: 'stack', role: 'img', 'aria-label': `The sum as one bar: ${description}` });
   for (const term of shown) {
     const share = accounting[term.key] / whole;
-    const label = share > 0.07 ? `${term.name} ${formatBytes(accounting[term.key])}` : '';
+    const label = share > 0.13 ? `${term.name} ${formatBytes(accounting[term.key])}` : share > 0.06 ? term.name : '';
     const part = h('div', { class: `part term ${term.key}`, title: `${term.name}: ${formatBytes(accounting[term.key])}` }, h('span', {}, label));
     part.style.flexGrow = String(share);
     bar.append(part);

@@ -19,10 +19,16 @@ export function tilesView(device: Device, steps: StepIndex): HTMLElement {
     tile('Peak live', formatBytes(device.live_peak.bytes), when(device.live_peak.time_ns), 'live'),
     tile('Peak reserved', formatBytes(accounting.reserved_bytes), when(device.peak.time_ns), 'reserved'),
     tile('Live / reserved', accounting.reserved_bytes > 0 ? formatPercent(device.live_peak.bytes, accounting.reserved_bytes) : '\u2013', `${formatBytes(Math.max(0, accounting.reserved_bytes - device.live_peak.bytes))} beyond peak live`, ''),
-    tile('Device used', used > 0 ? formatBytes(used) : '\u2013', used > 0 ? (device.device_total_bytes > 0 ? `at the peak; ${formatPercent(used, device.device_total_bytes)} of the device` : 'at the peak') : 'never sampled', 'device_used'),
+    tile('Device used at peak', used > 0 ? formatBytes(used) : '\u2013', noteOnUsed(device), 'device_used'),
     tile('Allocations', groupDigits(device.allocations), failed === 0 ? 'none failed' : `${groupDigits(failed)} failed`, failed === 0 ? '' : 'failure'),
     tile('Steps', groupDigits(steps.numbers.length), steps.numbers.length === 0 ? 'none marked' : `${plural(Math.round(device.allocations / steps.numbers.length), 'allocation')} each`, ''),
   );
+}
+
+function noteOnUsed(device: Device): string {
+  const used = device.peak.accounting.device_used_bytes;
+  if (used === 0) return 'never sampled';
+  return device.device_total_bytes > 0 ? `${formatPercent(used, device.device_total_bytes)} of the device` : 'by all its users';
 }
 
 function tile(name: string, value: string, note: string, kind: string): HTMLElement {
