@@ -39,7 +39,7 @@ gpu_test() {
   say "== Python tests on the GPU"
   cd "$ROOT" || return
   PYTHONPATH="$BUILD/package${PYTHONPATH:+:$PYTHONPATH}" OFFCUT_TEST_BUILD_DIR="$BUILD" "$python" -m pytest \
-    -p no:cacheprovider --junit-xml "$results/pytest.xml" tests/gpu "$@" >&2 || status=$?
+    --junit-xml "$results/pytest.xml" tests/gpu "$@" >&2 || status=$?
   "$python" "$ROOT/scripts/count_tests.py" "$results" || status=1
   return "$status"
 }
