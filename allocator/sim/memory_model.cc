@@ -66,7 +66,7 @@ MemoryModel::MemoryModel(const SimOptions& options, std::unique_ptr<HostBacking>
       region_bytes_(backing_ ? backing_->region_bytes() : HostBacking::kRegionBytesMax),
       devices_(options.devices,
                Device{.total_bytes = options.TotalBytes(), .outside_bytes = options.outside_bytes}),
-      lowest_free_(region_base_) {}
+      gaps_({{region_base_, region_bytes_}}) {}
 
 MemoryModel::~MemoryModel() = default;
 
@@ -114,24 +114,20 @@ absl::Status MemoryModel::TakeMemory(Device& device, Bytes bytes, absl::string_v
 // --- Address space ---
 
 bool MemoryModel::RangeIsFree(DevicePtr address, Bytes bytes) const {
-  if (address < region_base_ || bytes > region_bytes_ ||
-      address - region_base_ > region_bytes_ - bytes) {
-    return false;
-  }
-  const auto next = ranges_.lower_bound(address);
-  if (next != ranges_.end() && next->first - address < bytes) return false;
-  if (next == ranges_.begin()) return true;
-  const auto& [before, range] = *std::prev(next);
-  return before + range.span_bytes <= address;
+  auto gap = gaps_.upper_bound(address);
+  if (gap == gaps_.begin()) return false;
+  --gap;
+  const Bytes before = address - gap->first;
+  return before < gap->second && bytes <= gap->second - before;
 }
 
 DevicePtr MemoryModel::FirstFit(Bytes bytes, Bytes alignment) const {
-  DevicePtr candidate = RoundUp(lowest_free_, alignment);
-  for (auto it = ranges_.lower_bound(lowest_free_); it != ranges_.end(); ++it) {
-    if (it->first >= candidate && it->first - candidate >= bytes) break;
-    candidate = std::max(candidate, RoundUp(it->first + it->second.span_bytes, alignment));
+  for (const auto& [start, gap_bytes] : gaps_) {
+    const DevicePtr candidate = RoundUp(start, alignment);
+    const Bytes before = candidate - start;
+    if (before < gap_bytes && bytes <= gap_bytes - before) return candidate;
   }
-  return RangeIsFree(candidate, bytes) ? candidate : 0;
+  return 0;
 }
 
 DevicePtr MemoryModel::FindAddress(Bytes bytes, Bytes alignment, DevicePtr hint) {
@@ -139,15 +135,34 @@ DevicePtr MemoryModel::FindAddress(Bytes bytes, Bytes alignment, DevicePtr hint)
   return FirstFit(bytes, alignment);
 }
 
-void MemoryModel::InsertRange(DevicePtr address, const Range& range) {
-  Range& inserted = ranges_.emplace(address, range).first->second;
-  inserted.buffer_id = next_buffer_id_++;
-  if (address == lowest_free_) lowest_free_ += range.span_bytes;
+void MemoryModel::InsertRange(DevicePtr address, Range range) {
+  const auto gap = std::prev(gaps_.upper_bound(address));
+  const Bytes before = address - gap->first;
+  const Bytes after = gap->second - before - range.span_bytes;
+  if (before == 0) {
+    gaps_.erase(gap);
+  } else {
+    gap->second = before;
+  }
+  if (after != 0) gaps_.emplace(address + range.span_bytes, after);
+  range.buffer_id = next_buffer_id_++;
+  ranges_.emplace(address, range);
 }
 
-void MemoryModel::EraseRange(DevicePtr address) {
-  lowest_free_ = std::min(lowest_free_, address);
-  ranges_.erase(address);
+void MemoryModel::EraseRange(Ranges::iterator range) {
+  DevicePtr start = range->first;
+  Bytes bytes = range->second.span_bytes;
+  ranges_.erase(range);
+  if (auto next = gaps_.find(start + bytes); next != gaps_.end()) {
+    bytes += next->second;
+    gaps_.erase(next);
+  }
+  auto before = gaps_.lower_bound(start);
+  if (before != gaps_.begin() && std::prev(before)->first + std::prev(before)->second == start) {
+    std::prev(before)->second += bytes;
+  } else {
+    gaps_.emplace(start, bytes);
+  }
 }
 
 absl::StatusOr<DevicePtr> MemoryModel::ReserveAddress(DeviceIndex device, Bytes bytes,
@@ -190,7 +205,7 @@ absl::Status MemoryModel::FreeAddress(DevicePtr address, Bytes bytes) {
     return Error(CudaResult::kInvalidValue, kFunction, bytes, address,
                  absl::StrCat(it->second.mappings, " mappings are left in it"));
   }
-  EraseRange(address);
+  EraseRange(it);
   return absl::OkStatus();
 }
 
@@ -435,7 +450,7 @@ absl::Status MemoryModel::FreeMemory(DevicePtr address) {
         BackingError(kFunction, backing_->Decommit(address, it->second.span_bytes)));
   }
   devices_[it->second.device].allocation_bytes -= ChargedBytes(it->second.bytes);
-  EraseRange(address);
+  EraseRange(it);
   return absl::OkStatus();
 }
 

@@ -163,8 +163,8 @@ class MemoryModel {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   DevicePtr FirstFit(Bytes bytes, Bytes alignment) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool RangeIsFree(DevicePtr address, Bytes bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void InsertRange(DevicePtr address, const Range& range) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void EraseRange(DevicePtr address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void InsertRange(DevicePtr address, Range range) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EraseRange(Ranges::iterator range) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // OK if whole mappings make up exactly [address, address + bytes); else the problem, of
   // `function`.
   absl::Status CheckWholeMappings(DevicePtr address, Bytes bytes, absl::string_view function) const
@@ -182,11 +182,12 @@ class MemoryModel {
 
   mutable absl::Mutex mutex_;
   std::vector<Device> devices_ ABSL_GUARDED_BY(mutex_);
+  // Gaps and ranges tile the region; no two gaps are neighbours.
+  absl::btree_map<DevicePtr, Bytes> gaps_ ABSL_GUARDED_BY(mutex_);
   Ranges ranges_ ABSL_GUARDED_BY(mutex_);
   Mappings mappings_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<PhysicalHandle, Handle> handles_ ABSL_GUARDED_BY(mutex_);
   absl::btree_map<DevicePtr, Range> host_ranges_ ABSL_GUARDED_BY(mutex_);
-  DevicePtr lowest_free_ ABSL_GUARDED_BY(mutex_);  // no address below it is free
   PhysicalHandle next_handle_ ABSL_GUARDED_BY(mutex_) = 1;
   uint64_t next_buffer_id_ ABSL_GUARDED_BY(mutex_) = 1;
 };
