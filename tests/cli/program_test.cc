@@ -121,6 +121,10 @@ TEST_F(ProgramTest, BadUsageIsExitCode2) {
   }
 }
 
+TEST_F(ProgramTest, AnUnknownCommandIsNamed) {
+  EXPECT_THAT(Run("inspekt").error, HasSubstr("unknown command 'inspekt'"));
+}
+
 TEST_F(ProgramTest, OptionsTellValueAndOriginUnderTheEnvironment) {
   const Outcome outcome =
       Run("options --json", "OFFCUT_CONF=memory_limit_mb:77 PYTORCH_ALLOC_CONF=unheard_of:1");

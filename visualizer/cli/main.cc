@@ -5,7 +5,9 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "visualizer/cli/commands.h"
+#include "visualizer/cli/text.h"
 
 namespace offcut {
 namespace {
@@ -19,6 +21,14 @@ std::string ExitCodesText() {
   return text;
 }
 
+bool IsCommand(absl::string_view word) {
+#define OFFCUT_COMMAND(name, text, sentence) \
+  if (word == #text) return true;
+#include "visualizer/cli/commands.def"
+#undef OFFCUT_COMMAND
+  return false;
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("Offcut: where the memory of a GPU went.", "offcut");
   app.set_version_flag("--version", "offcut " OFFCUT_VERSION_TEXT);
@@ -29,6 +39,12 @@ int Main(int argc, char** argv) {
   Add##name##Command(app.add_subcommand(#text, sentence), &exit_code);
 #include "visualizer/cli/commands.def"
 #undef OFFCUT_COMMAND
+  // CLI11 would only say that a subcommand is required.
+  if (argc > 1 && argv[1][0] != '-' && !IsCommand(argv[1])) {
+    PrintError(absl::StrCat("unknown command '", ShowForeign(argv[1]),
+                            "'; `offcut --help` lists all commands"));
+    return static_cast<int>(ExitCode::kBadUsage);
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
