@@ -443,17 +443,24 @@ void DeviceAllocator::SetLimit(Bytes limit) {
 
 absl::StatusOr<BlockInfo> DeviceAllocator::FindBlock(DevicePtr address) const {
   absl::MutexLock lock(&mutex_);
-  for (const auto& [start, block] : taken_) {
-    if (block->state != BlockState::kLive || address - start >= block->size) continue;
-    return BlockInfo{.address = start,
-                     .requested = block->requested,
-                     .size = block->size,
-                     .stream = pools_[block->arena->pool()]->stream->handle,
-                     .range_address = block->arena->base(),
-                     .range_bytes = block->arena->bytes()};
+  auto it = taken_.find(address);
+  if (it == taken_.end()) {
+    // An address within a block: rare enough to look at them all.
+    it = std::find_if(taken_.begin(), taken_.end(), [address](const auto& entry) {
+      return address - entry.first < entry.second->size;
+    });
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("0x", absl::Hex(address), " is in no live block of device ", device_));
+  if (it == taken_.end() || it->second->state != BlockState::kLive) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("0x", absl::Hex(address), " is in no live block of device ", device_));
+  }
+  const Block& block = *it->second;
+  return BlockInfo{.address = block.address,
+                   .requested = block.requested,
+                   .size = block.size,
+                   .stream = pools_[block.arena->pool()]->stream->handle,
+                   .range_address = block.arena->base(),
+                   .range_bytes = block.arena->bytes()};
 }
 
 Bytes DeviceAllocator::LargestFreeBlock() const {
