@@ -29,7 +29,7 @@ struct Registry {
 };
 
 absl::Status UnknownFunction(const void* kernel) {
-  return Error(static_cast<CUresult>(cudaErrorInvalidDeviceFunction),
+  return Error(CUDA_ERROR_INVALID_HANDLE,
                absl::StrCat("no kernel is registered at 0x", absl::Hex(AddressOf(kernel))));
 }
 

@@ -15,7 +15,7 @@ inline constexpr int kRegistersPerThread = 32;
 inline constexpr int kThreadsPerBlockMax = 1024;
 
 void RegisterKernel(const void* stub, const char* name);
-// cudaErrorInvalidDeviceFunction for what is neither a registered stub nor a module's function.
+// CUDA_ERROR_INVALID_HANDLE for what is no registered stub.
 absl::Status CheckKernel(const void* kernel);
 const char* KernelName(const void* kernel);
 

@@ -57,6 +57,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
     *attributes = {};
     attributes->type = cudaMemoryTypeUnregistered;
     attributes->device = cudaInvalidDeviceId;
+    attributes->hostPointer = const_cast<void*>(pointer);
     const auto info = s.memory().LookUp(AddressOf(pointer));
     if (!info.has_value() || info->kind == offcut::sim::PointerKind::kReserved) {
       return absl::OkStatus();
@@ -65,7 +66,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
     attributes->type = host ? cudaMemoryTypeHost : cudaMemoryTypeDevice;
     attributes->device = info->device;
     attributes->devicePointer = const_cast<void*>(pointer);
-    if (host) attributes->hostPointer = const_cast<void*>(pointer);
+    if (!host) attributes->hostPointer = nullptr;
     return absl::OkStatus();
   });
 }

@@ -30,6 +30,9 @@ extern "C" {
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flags, int priority) {
   return AnswerRuntime([&](Simulation& s) -> absl::Status {
+    if (flags > cudaStreamNonBlocking) {
+      return Error(CUDA_ERROR_INVALID_VALUE, absl::StrCat("cudaStreamCreate: flags ", flags));
+    }
     OFFCUT_ASSIGN_OR_RETURN(
         *stream, s.streams().CreateStream(
                      s.RuntimeDevice(),
@@ -89,6 +92,11 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
   return AnswerRuntime([&](Simulation& s) -> absl::Status {
+    constexpr unsigned int kKnown =
+        cudaEventBlockingSync | cudaEventDisableTiming | cudaEventInterprocess;
+    if ((flags & ~kKnown) != 0) {
+      return Error(CUDA_ERROR_INVALID_VALUE, absl::StrCat("cudaEventCreate: flags ", flags));
+    }
     if ((flags & cudaEventInterprocess) != 0) {
       return Error(CUDA_ERROR_NOT_SUPPORTED, "events for other processes are not simulated");
     }

@@ -30,9 +30,10 @@ Simulation* Create() {
   return new Simulation(*std::move(model));
 }
 
-bool IsMisuse(int code) {
-  return code == CUDA_ERROR_INVALID_VALUE || code == CUDA_ERROR_INVALID_HANDLE ||
-         code == CUDA_ERROR_ILLEGAL_ADDRESS;
+bool IsWorthSaying(int code) {
+  return code == CUDA_ERROR_NOT_SUPPORTED || code == CUDA_ERROR_INVALID_VALUE ||
+         code == CUDA_ERROR_INVALID_HANDLE || code == CUDA_ERROR_ILLEGAL_ADDRESS ||
+         code == cudaErrorInvalidPitchValue;
 }
 
 }  // namespace
@@ -116,7 +117,7 @@ absl::Status Simulation::Launch(DeviceIndex device, StreamHandle stream) {
 int ErrorCode(const absl::Status& status) {
   if (status.ok()) return CUDA_SUCCESS;
   const int code = DriverErrorCode(status) > 0 ? DriverErrorCode(status) : CUDA_ERROR_UNKNOWN;
-  if (IsMisuse(code)) Report("%s", std::string(status.message()).c_str());
+  if (IsWorthSaying(code)) Report("%s", std::string(status.message()).c_str());
   return code;
 }
 

@@ -84,8 +84,8 @@ class Simulation {
   std::atomic<uint64_t> launches_{0};
 };
 
-// CUDA's error for `status`; for misuse, also says on standard error what was wrong: C has no room
-// for it, and the program may only say "invalid argument".
+// CUDA's error for `status`. For misuse and for what is not simulated, says on standard error what
+// was wrong: C has no room for it, and the program may only say "invalid argument".
 int ErrorCode(const absl::Status& status);
 
 // An error of our own making, in the words of DriverError.

@@ -50,6 +50,13 @@ absl::Status CheckDirection(Simulation& s, const void* to, const void* from,
   return absl::OkStatus();
 }
 
+// The driver checks the ranges of copies and fills when they are submitted, so what the model calls
+// an illegal access is an invalid argument here (as on an H100).
+absl::Status AsArgument(const absl::Status& status) {
+  if (DriverErrorCode(status) != CUDA_ERROR_ILLEGAL_ADDRESS) return status;
+  return Error(CUDA_ERROR_INVALID_VALUE, status.message());
+}
+
 absl::StatusOr<bool> IsCaptured(Simulation& s, const Lane& lane) {
   OFFCUT_ASSIGN_OR_RETURN(const sim::CaptureInfo capture,
                           s.streams().GetCapture(lane.device, lane.stream));
@@ -83,16 +90,18 @@ absl::Status CopyRows(Simulation& s, const Lane& lane, void* to, size_t to_pitch
                       size_t from_pitch, size_t width, size_t rows, cudaMemcpyKind direction) {
   if (width == 0 || rows == 0) return absl::OkStatus();
   if (width > to_pitch || width > from_pitch) {
-    return Error(CUDA_ERROR_INVALID_VALUE, absl::StrCat("rows of ", width, " bytes, ", to_pitch,
-                                                        " and ", from_pitch, " bytes apart"));
+    return Error(
+        static_cast<CUresult>(cudaErrorInvalidPitchValue),
+        absl::StrCat("rows of ", width, " bytes, ", to_pitch, " and ", from_pitch, " bytes apart"));
   }
   if (lane.completion == Completion::kSynchronous) {
     OFFCUT_RETURN_IF_ERROR(s.streams().CheckUnsafeCall("cuMemcpy"));
   }
   OFFCUT_RETURN_IF_ERROR(CheckDirection(s, to, from, direction));
   for (size_t row = 0; row < rows; ++row) {
-    OFFCUT_RETURN_IF_ERROR(s.model().Copy(lane.device, lane.stream, AddressOf(to) + row * to_pitch,
-                                          AddressOf(from) + row * from_pitch, width));
+    OFFCUT_RETURN_IF_ERROR(
+        AsArgument(s.model().Copy(lane.device, lane.stream, AddressOf(to) + row * to_pitch,
+                                  AddressOf(from) + row * from_pitch, width)));
   }
   return Finish(s, lane, HostWaits(s, lane, to, from));
 }
@@ -106,9 +115,9 @@ absl::Status FillBytes(Simulation& s, const Lane& lane, DevicePtr address, uint3
   const size_t bytes = count * static_cast<size_t>(unit);
   const auto byte = static_cast<uint8_t>(value);
   if (unit == 1 || value == byte * 0x01010101u) {
-    return s.model().Fill(lane.device, lane.stream, address, byte, bytes);
+    return AsArgument(s.model().Fill(lane.device, lane.stream, address, byte, bytes));
   }
-  OFFCUT_RETURN_IF_ERROR(s.model().UseMemory(lane.device, lane.stream, address, bytes));
+  OFFCUT_RETURN_IF_ERROR(AsArgument(s.model().UseMemory(lane.device, lane.stream, address, bytes)));
   OFFCUT_ASSIGN_OR_RETURN(const bool captured, IsCaptured(s, lane));
   if (!captured) std::fill_n(static_cast<uint32_t*>(PointerTo(address)), count, value);
   return absl::OkStatus();

@@ -152,7 +152,7 @@ TEST(Kernels, AreKnownByTheirRegistration) {
       cudaSuccess);
 
   EXPECT_EQ(CALL(cudaLaunchKernel)(&name, dim3{1, 1, 1}, dim3{1, 1, 1}, nullptr, 0, nullptr),
-            cudaErrorInvalidDeviceFunction);
+            cudaErrorInvalidResourceHandle);
   EXPECT_EQ(
       CALL(cudaLaunchKernel)(&kernel_stub, dim3{1, 1, 1}, dim3{2048, 1, 1}, nullptr, 0, nullptr),
       cudaErrorInvalidConfiguration);

@@ -50,11 +50,13 @@ TEST_F(Memory, CopiesRowsOfDifferentPitch) {
 TEST_F(Memory, RefusesCopiesThatOverrun) {
   std::vector<char> host(1 << 20);
   const DeviceMemory a(1000);
-  EXPECT_NE(CALL(cudaMemcpy)(a.get(), host.data(), host.size(), cudaMemcpyHostToDevice),
-            cudaSuccess);
-  EXPECT_NE(CALL(cudaMemcpy)(host.data(), a.get() + 512, 1000, cudaMemcpyDeviceToHost),
-            cudaSuccess);
-  EXPECT_NE(CALL(cudaMemset)(a.get(), 0, 1 << 20), cudaSuccess);
+  EXPECT_EQ(CALL(cudaMemcpy)(a.get(), host.data(), host.size(), cudaMemcpyHostToDevice),
+            cudaErrorInvalidValue);
+  EXPECT_EQ(CALL(cudaMemcpy)(host.data(), a.get() + 512, 1000, cudaMemcpyDeviceToHost),
+            cudaErrorInvalidValue);
+  EXPECT_EQ(CALL(cudaMemset)(a.get(), 0, 1 << 20), cudaErrorInvalidValue);
+  EXPECT_EQ(CALL(cudaMemcpy2D)(a.get(), 4, host.data(), 16, 8, 2, cudaMemcpyHostToDevice),
+            cudaErrorInvalidPitchValue);
 }
 
 TEST_F(Memory, RefusesAddressesThatAreNotTheDevices) {
@@ -65,7 +67,7 @@ TEST_F(Memory, RefusesAddressesThatAreNotTheDevices) {
             cudaErrorInvalidValue);
   EXPECT_EQ(CALL(cudaMemcpy)(nullptr, host.data(), 16, cudaMemcpyHostToDevice),
             cudaErrorInvalidValue);
-  EXPECT_NE(CALL(cudaMemset)(host.data(), 1, 16), cudaSuccess);
+  EXPECT_EQ(CALL(cudaMemset)(host.data(), 1, 16), cudaErrorInvalidValue);
   EXPECT_EQ(CALL(cudaMemcpy)(other.data(), host.data(), 16, static_cast<cudaMemcpyKind>(99)),
             cudaErrorInvalidMemcpyDirection);
   const DeviceMemory a(16);
@@ -115,6 +117,8 @@ TEST_F(Memory, TellsWhatAPointerIs) {
   EXPECT_EQ(attributes.type, cudaMemoryTypeHost);
   ASSERT_EQ(CALL(cudaPointerGetAttributes)(&attributes, &ordinary), cudaSuccess);
   EXPECT_EQ(attributes.type, cudaMemoryTypeUnregistered);
+  EXPECT_EQ(attributes.hostPointer, &ordinary);
+  EXPECT_EQ(attributes.devicePointer, nullptr);
   EXPECT_EQ(CALL(cudaFreeHost)(locked), cudaSuccess);
   EXPECT_EQ(CALL(cudaFreeHost)(locked), cudaErrorInvalidValue);
 }

@@ -68,6 +68,15 @@ TEST_F(Streams, AreRefusedOnceDestroyed) {
   EXPECT_NE(CALL(cudaEventRecord)(event, stream_), cudaSuccess);
 }
 
+TEST_F(Streams, HaveNoFlagsThatCudaLacks) {
+  cudaStream_t other = nullptr;
+  cudaEvent_t event = nullptr;
+  EXPECT_EQ(CALL(cudaStreamCreateWithFlags)(&other, 7), cudaErrorInvalidValue);
+  EXPECT_EQ(CALL(cudaEventCreateWithFlags)(&event, 99), cudaErrorInvalidValue);
+  EXPECT_EQ(CALL(cudaEventCreateWithFlags)(&event, cudaEventInterprocess | cudaEventDisableTiming),
+            cudaErrorNotSupported);
+}
+
 TEST_F(Streams, CallTheHostInTheirOrder) {
   const DeviceMemory memory(1);
   ASSERT_EQ(CALL(cudaMemsetAsync)(memory.get(), 0, 1, stream_), cudaSuccess);
