@@ -168,10 +168,7 @@ def test_reports_bad_options_once_and_training_goes_on() -> None:
         environment={"OFFCUT_CONF": "expandable_segment:True"},
     )
     assert done.value is True
-    assert (
-        done.stderr.count("expandable_segment:True") + done.stderr.count("'expandable_segment'")
-        == 1
-    ), done.stderr
+    assert done.stderr.count("unknown option 'expandable_segment'") == 1, done.stderr
     assert "expandable_segments" in done.stderr
 
 

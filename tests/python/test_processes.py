@@ -120,7 +120,7 @@ def test_a_spawned_process_may_enable_for_itself() -> None:
     done = run("""
         import subprocess
         x = torch.empty(1000, device="cuda")
-        code = ("import torch, offcut; offcut.enable(); torch.empty(1, device='cuda'); "
+        code = ("import torch, offcut; offcut.enable(); y = torch.empty(1, device='cuda'); "
                 "print(torch.cuda.memory_allocated())")
         report(int(subprocess.check_output([sys.executable, "-c", code])))
     """)
