@@ -41,9 +41,10 @@ absl::Status BackingError(absl::string_view function, const absl::Status& cause)
                      absl::StrCat(function, ": the simulation failed: ", cause.message()));
 }
 
-// The driver hands out whole granules, and serves small allocations from shared ones.
+// The driver hands out whole granules, and cuts allocations of up to 1 MiB from shared ones: those
+// are charged for themselves alone here, so a device looks up to one granule emptier than in life.
 Bytes ChargedBytes(Bytes bytes) {
-  return RoundUp(bytes, bytes < kMiB ? kBlockAlignment : kGranularity);
+  return RoundUp(bytes, bytes <= kMiB ? kBlockAlignment : kGranularity);
 }
 
 // The entry of an ordered map of ranges that holds `address`, or end().
@@ -422,7 +423,7 @@ absl::StatusOr<DevicePtr> MemoryModel::AllocateMemory(DeviceIndex device, Bytes 
   // Far above any memory, and rounding it up would overflow.
   const Bytes charged = bytes > region_bytes_ ? bytes : ChargedBytes(bytes);
   OFFCUT_RETURN_IF_ERROR(TakeMemory(devices_[device], charged, kFunction));
-  const Bytes alignment = bytes < kMiB ? HostBacking::PageBytes() : kGranularity;
+  const Bytes alignment = bytes <= kMiB ? HostBacking::PageBytes() : kGranularity;
   const Bytes span_bytes = RoundUp(bytes, alignment);
   const DevicePtr address = FindAddress(span_bytes, alignment, 0);
   if (address == 0) {
