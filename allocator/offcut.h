@@ -45,8 +45,8 @@ typedef enum offcut_status {
   OFFCUT_DRIVER_ERROR = 6,     /* CUDA failed for another reason, named in the error */
 } offcut_status;
 
-/* The calling thread's last error, as one line of text; "" if there was none. Valid until the
- * thread's next call into this library. */
+/* The calling thread's last error: its first line says what was wrong, more lines may follow. "" if
+ * there was none. Valid until the thread's next call into this library. */
 OFFCUT_API const char* offcut_last_error(void);
 
 /* OFFCUT_VERSION of the library that is loaded. */
