@@ -42,6 +42,9 @@ class ChunkScanner {
   // system does not let us read.
   absl::StatusOr<Found> Next();
 
+  // Where Next will look.
+  uint64_t offset() const { return offset_; }
+
   // After kChunk.
   const ChunkHeader& header() const { return header_; }
   absl::Span<const Event> events() const { return events_; }

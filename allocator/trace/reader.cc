@@ -29,6 +29,7 @@ class Reading {
   Reading(const FileDescriptor& file, const std::string& path, const std::string& file_header,
           const TraceMetadata& metadata, const Visitor& visit)
       : ring_path_(absl::StrCat(absl::StripSuffix(path, kChunkFileSuffix), kRingFileSuffix)),
+        file_(file),
         path_(path),
         file_header_(file_header),
         visit_(visit),
@@ -37,12 +38,13 @@ class Reading {
   TraceSummary Run();
 
  private:
-  // Delivers all chunks that are there now.
+  // Goes once through chunks and ring. False if it has to be done again.
+  absl::StatusOr<bool> Pass();
+  // Delivers the chunks that are there now.
   absl::Status ReadChunks();
   // Delivers what the ring holds beyond the chunks. False if chunks have come meanwhile, so that
   // these are to be read first.
   absl::StatusOr<bool> ReadRing(const RingFile& ring);
-  absl::StatusOr<std::optional<RingFile>> OpenRing();
 
   void Deliver(uint64_t first_index, absl::Span<const Event> events);
   // Goes on at event `index`, and reports the events in between as lost.
@@ -50,12 +52,14 @@ class Reading {
   void AddProblem(absl::string_view problem);
 
   const std::string ring_path_;
+  const FileDescriptor& file_;
   const std::string& path_;
   const std::string& file_header_;
   const Visitor& visit_;
   ChunkScanner scanner_;
 
   uint64_t next_index_ = 0;
+  std::optional<uint64_t> enough_;  // the ring's head at the start
   uint64_t dropped_in_events_ = 0;
   std::string damage_;  // the newest, while it is not known whether events were lost by it
   int problems_ = 0;
@@ -63,60 +67,52 @@ class Reading {
 };
 
 TraceSummary Reading::Run() {
-  for (bool done = false; !done;) {
-    // In this order, no event can slip through: what leaves the ring stands in a chunk before.
-    absl::StatusOr<std::optional<RingFile>> ring = OpenRing();
-    absl::StatusOr<RingFile::Position> before = RingFile::Position{};
-    if (ring.ok() && ring->has_value()) before = (*ring)->ReadPosition();
-
-    absl::Status status = ReadChunks();
-    if (status.ok() && !summary_.closed) {
-      if (!ring.ok()) status = ring.status();
-      if (!before.ok()) status = before.status();
-      if (status.ok() && !ring->has_value()) {
-        AddProblem(absl::StrCat("it was not closed, and ", ring_path_, " is missing: events from ",
-                                next_index_, " on, if there were any, are lost"));
-      } else if (status.ok()) {
-        if (next_index_ < before->tail) SkipTo(before->tail);
-        absl::StatusOr<bool> complete = ReadRing(**ring);
-        status = complete.status();
-        if (status.ok() && !*complete) continue;
-      }
-    }
-    if (!status.ok()) AddProblem(status.message());
-    done = true;
-  }
+  absl::StatusOr<bool> done = false;
+  while (done.ok() && !*done) done = Pass();
+  if (!done.ok()) AddProblem(done.status().message());
   if (summary_.closed) SkipTo(std::max(next_index_, scanner_.index().header.event_count));
   summary_.dropped_events = std::max(summary_.dropped_events, dropped_in_events_);
   if (problems_ > 1) absl::StrAppend(&summary_.problem, " (and ", problems_ - 1, " more problems)");
   return std::move(summary_);
 }
 
-absl::Status Reading::ReadChunks() {
-  for (;;) {
-    OFFCUT_ASSIGN_OR_RETURN(const ChunkScanner::Found found, scanner_.Next());
-    damage_ = scanner_.damage();
-    switch (found) {
-      case ChunkScanner::Found::kChunk:
-        ++summary_.chunks;
-        summary_.chunk_bytes += scanner_.chunk_bytes();
-        Deliver(scanner_.header().first_index, scanner_.events());
-        break;
-      case ChunkScanner::Found::kIndex:
-        summary_.closed = true;
-        summary_.dropped_events = scanner_.index().header.dropped_events;
-        return absl::OkStatus();
-      case ChunkScanner::Found::kEnd:
-        return absl::OkStatus();
-    }
+absl::StatusOr<bool> Reading::Pass() {
+  // In this order, no event can slip through: what leaves the ring stands in a chunk before.
+  const absl::StatusOr<RingFile> ring = RingFile::Open(ring_path_, file_header_);
+  const absl::StatusOr<RingFile::Position> before =
+      ring.ok() ? ring->ReadPosition() : absl::StatusOr<RingFile::Position>(ring.status());
+  OFFCUT_RETURN_IF_ERROR(ReadChunks());
+  if (summary_.closed) return true;
+  if (absl::IsNotFound(before.status())) {
+    return absl::DataLossError(absl::StrCat("it was not closed, and ", ring_path_,
+                                            " is missing: events from ", next_index_,
+                                            " on, if there were any, are lost"));
   }
+  OFFCUT_RETURN_IF_ERROR(before.status());
+  if (next_index_ < before->tail) SkipTo(before->tail);
+  OFFCUT_ASSIGN_OR_RETURN(const bool complete, ReadRing(*ring));
+  // A writer that is faster than this reader shall not keep it for ever: what was there when it
+  // began is enough.
+  if (!enough_.has_value()) enough_ = before->head;
+  return complete || next_index_ >= *enough_;
 }
 
-absl::StatusOr<std::optional<RingFile>> Reading::OpenRing() {
-  absl::StatusOr<RingFile> ring = RingFile::Open(ring_path_, file_header_);
-  if (absl::IsNotFound(ring.status())) return std::optional<RingFile>();
-  OFFCUT_RETURN_IF_ERROR(ring.status());
-  return std::optional<RingFile>(*std::move(ring));
+absl::Status Reading::ReadChunks() {
+  OFFCUT_ASSIGN_OR_RETURN(const uint64_t file_bytes, FileSize(file_, path_));
+  while (scanner_.offset() < file_bytes) {
+    OFFCUT_ASSIGN_OR_RETURN(const ChunkScanner::Found found, scanner_.Next());
+    damage_ = scanner_.damage();
+    if (found == ChunkScanner::Found::kEnd) break;
+    if (found == ChunkScanner::Found::kIndex) {
+      summary_.closed = true;
+      summary_.dropped_events = scanner_.index().header.dropped_events;
+      break;
+    }
+    ++summary_.chunks;
+    summary_.chunk_bytes += scanner_.chunk_bytes();
+    Deliver(scanner_.header().first_index, scanner_.events());
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<bool> Reading::ReadRing(const RingFile& ring) {
@@ -127,12 +123,12 @@ absl::StatusOr<bool> Reading::ReadRing(const RingFile& ring) {
     return absl::DataLossError(
         absl::StrCat(ring_path_, " ends at event ", position.head, ", before the chunks do"));
   }
-  if (position.head - position.tail > ring.capacity_events()) {
-    // The tail was read first, so in a run still going that may be.
+  if (position.head - next_index_ > ring.capacity_events()) {
+    // The head was read after the tail: in a run still going, both may have moved in between.
     OFFCUT_ASSIGN_OR_RETURN(const RingFile::Position later, ring.ReadPosition());
     if (later.tail > next_index_) return false;
     return absl::DataLossError(absl::StrCat(ring_path_, ": head ", position.head, " and tail ",
-                                            position.tail, " are too far apart"));
+                                            later.tail, " are too far apart"));
   }
   std::vector<Event> events;
   OFFCUT_RETURN_IF_ERROR(ring.Read(next_index_, position.head, &events));

@@ -111,8 +111,8 @@ bool Ring::PushDropRecord() {
 void Ring::Copy(uint64_t first, absl::Span<Event> events) const {
   const uint64_t slot = first & mask_;
   const uint64_t until_end = std::min<uint64_t>(events.size(), capacity_events() - slot);
-  std::memcpy(events.data(), slots_ + slot, until_end * sizeof(Event));
-  std::memcpy(events.data() + until_end, slots_, (events.size() - until_end) * sizeof(Event));
+  std::copy_n(slots_ + slot, until_end, events.begin());
+  std::copy_n(slots_, events.size() - until_end, events.begin() + until_end);
 }
 
 }  // namespace offcut
