@@ -202,3 +202,19 @@ while True:
         process.send_signal(signal.SIGKILL)
     offcut_program("check", tmp_path)
     assert inspect(tmp_path)["allocations"] >= seen
+
+
+def test_cudnn_chooses_its_algorithm_by_the_largest_free_block() -> None:
+    # benchmark mode asks the allocator (cacheInfo); a pluggable allocator fails here.
+    assert (
+        on_hardware("""
+        torch.backends.cudnn.enabled = True
+        torch.backends.cudnn.benchmark = True
+        convolution = torch.nn.Conv2d(3, 8, 3, padding=1).to("cuda")
+        image = torch.randn(4, 3, 64, 64, device="cuda")
+        seen = convolution(image)
+        torch.backends.cudnn.enabled = False
+        report(bool(torch.allclose(seen, convolution(image), atol=1e-2)))
+    """)
+        is True
+    )
