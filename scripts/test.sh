@@ -1,7 +1,10 @@
 # ./dev test [--quick] [FILTER]. Sourced.
 #
-# Every step leaves its results in a folder of its own, and scripts/count_tests.py adds them up at the end. The steps run
-# as conditions, where bash ignores `set -e`: each is one command at heart, or says `|| return`.
+# Every step leaves its results in a folder of its own, and scripts/count_tests.py adds them up at the end. The slow steps
+# are not run again while their inputs are those with which they last passed; their results are counted again. --again
+# runs them all the same.
+#
+# The steps run as conditions, where bash ignores `set -e`: each is one command at heart, or says `|| return`.
 
 RESULTS="$BUILD/results"
 ASAN_BUILD="$ROOT/build/asan"
@@ -9,10 +12,12 @@ ASAN_BUILD="$ROOT/build/asan"
 
 test_all() {
   local quick="" filter="" argument
+  again=""
   [[ "$PRESET" != asan ]] || quick=1 # an unsanitized Python cannot load what was sanitized
   for argument in "$@"; do
     case "$argument" in
       --quick) quick=1 ;;
+      --again) again=1 ;;
       -*) die "unknown option $argument; ./dev help" ;;
       *) filter="$argument" ;;
     esac
@@ -22,13 +27,15 @@ test_all() {
   rm -rf "$RESULTS"
   if step build "build" "$ROOT/dev" build; then
     step cxx "C++ tests" run_ctest "$BUILD" "$filter"
-    if [[ -z "$quick" ]]; then
-      step python "Python tests" run_pytest "$filter"
-    fi
-    if [[ -z "$quick" && -z "$filter" ]]; then
-      step viewer "viewer tests" run_viewer_tests
+    if [[ -n "$filter" && -z "$quick" ]]; then
+      step python "Python tests" run_pytest python -k "$filter"
+    elif [[ -z "$quick" ]]; then
+      step structure "structure" run_pytest structure tests/structure tests/scripts
       step lint "lint" "$ROOT/dev" lint
-      step sanitized "C++ tests, sanitized" run_sanitized
+      cached_step viewer "viewer tests" "allocator visualizer tests/web tests/browser tests/golden" run_viewer_tests
+      cached_step sanitized "C++ tests, sanitized" "allocator visualizer/cli tests :!tests/python :!tests/structure :!tests/web" run_sanitized
+      cached_step python "Python tests" "allocator pytorch_plugin visualizer tests/python tests/golden" \
+        run_pytest python --durations 5 tests/python
     fi
   fi
   "$PYTHON" "$ROOT/scripts/count_tests.py" "$RESULTS"/*
@@ -49,6 +56,28 @@ step() {
   fi
 }
 
+# cached_step FOLDER NAME INPUTS COMMAND...: a step that is left out if it has passed with these contents of INPUTS, which
+# are paths with blanks between them.
+cached_step() {
+  local folder="$1" name="$2" inputs key passed="$BUILD/passed/$1"
+  read -ra inputs <<<"$3"
+  shift 3
+  key="$(cd "$ROOT" && listed "${inputs[@]}" cmake 'CMake*' 'scripts/requirements_*' | xargs sha256sum |
+    key_of - "$ROOT/scripts/test.sh" <(echo "$ABSEIL $ZSTD $TOOLS $PYTHON"))"
+  if [[ -z "$again" && "$(cat "$passed/key" 2>/dev/null)" == "$key" ]]; then
+    say "== $name: unchanged since they passed"
+    cp -r "$passed" "$RESULTS/$folder"
+    return
+  fi
+  rm -rf "$passed"
+  step "$folder" "$name" "$@"
+  if [[ ! -e "$RESULTS/$folder/failed" ]]; then
+    mkdir -p "$BUILD/passed"
+    cp -r "$RESULTS/$folder" "$passed"
+    echo "$key" >"$passed/key"
+  fi
+}
+
 # Each program writes its counts to results/cxx, too (cmake/offcut.cmake).
 run_ctest() {
   local build="$1" filter="$2"
@@ -57,12 +86,13 @@ run_ctest() {
     --label-exclude '^gpu$' ${filter:+--tests-regex "$filter"} --output-junit "$build/results/cxx/ctest.xml"
 }
 
+# run_pytest FOLDER ARGUMENTS...: FOLDER is that of the results.
 run_pytest() (
-  local filter="$1" status=0
+  local folder="$1" status=0
+  shift
   cd "$ROOT" || return
   PYTHONPATH="$BUILD/package" OFFCUT_TEST_BUILD_DIR="$BUILD" "$PYTHON" -m pytest \
-    --numprocesses "$JOBS" --dist worksteal --durations 5 ${filter:+-k "$filter"} \
-    --junit-xml "$RESULTS/python/pytest.xml" || status=$?
+    --numprocesses "$JOBS" --dist worksteal --junit-xml "$RESULTS/$folder/pytest.xml" "$@" || status=$?
   ((status == 5)) && status=0 # 5: nothing to run
   return "$status"
 )
@@ -78,27 +108,11 @@ run_viewer_tests() (
   return "$status"
 )
 
-# The slowest step by far, and it judges C++ alone: contents that it has passed are not run again, but counted again.
 run_sanitized() {
-  local key passed="$ASAN_BUILD/passed" status=0
-  key="$(sanitized_key)"
-  if [[ "$(cat "$passed/key" 2>/dev/null)" != "$key" ]]; then
-    rm -rf "$passed" "$ASAN_BUILD/results"
-    OFFCUT_PRESET=asan OFFCUT_BUILD_DIR="$ASAN_BUILD" "$ROOT/dev" build offcut_tests || return
-    UBSAN_OPTIONS=print_stacktrace=1 run_ctest "$ASAN_BUILD" "" || status=$?
-    cp "$ASAN_BUILD"/results/cxx/* "$RESULTS/sanitized/"
-    ((status == 0)) || return "$status"
-    mkdir -p "$passed"
-    cp "$ASAN_BUILD"/results/cxx/* "$passed/"
-    echo "$key" >"$passed/key"
-  else
-    say "unchanged since they passed"
-    cp "$passed"/* "$RESULTS/sanitized/"
-  fi
-}
-
-sanitized_key() {
-  cd "$ROOT" || return
-  listed allocator cmake visualizer/cli tests 'CMake*' | grep -v -E '^tests/(python|browser|structure)/' |
-    xargs sha256sum | key_of - <(echo "$ABSEIL $ZSTD $CUDA_INCLUDE")
+  local status=0
+  rm -rf "$ASAN_BUILD/results"
+  OFFCUT_PRESET=asan OFFCUT_BUILD_DIR="$ASAN_BUILD" "$ROOT/dev" build offcut_tests || return
+  UBSAN_OPTIONS=print_stacktrace=1 run_ctest "$ASAN_BUILD" "" || status=$?
+  cp "$ASAN_BUILD"/results/cxx/* "$RESULTS/sanitized/"
+  return "$status"
 }

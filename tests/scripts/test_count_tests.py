@@ -85,3 +85,7 @@ def test_adds_up_folders(tmp_path: pathlib.Path) -> None:
         (tmp_path / name).mkdir()
         gtest(tmp_path / name, "a_test", One="passed")
     assert run(tmp_path / "one", tmp_path / "two") == (0, "2 passed, 0 failed")
+
+
+def test_a_run_of_nothing_is_no_success(tmp_path: pathlib.Path) -> None:
+    assert run(tmp_path) == (1, "0 passed, 0 failed")
