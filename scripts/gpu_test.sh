@@ -29,7 +29,7 @@ gpu_test() {
   rm -rf "$results"
   mkdir -p "$results"
   for program in "$BUILD"/tests/gpu/*; do
-    [[ -x "$program" ]] || continue
+    [[ -f "$program" && -x "$program" ]] || continue
     say "== $(basename "$program")"
     if ! (cd "$ROOT" && GTEST_OUTPUT="json:$results/$(basename "$program").json" "$program") >&2; then
       basename "$program" >"$results/failed"

@@ -10,6 +10,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
+import re
+import shlex
 import statistics
 import subprocess
 import sys
@@ -92,6 +95,35 @@ def compare(runs: dict[str, dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def output_of(*command: str) -> str:
+    """What a command prints; "" where it is missing or fails."""
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return done.stdout.strip()
+
+
+def provenance() -> dict[str, str | int | None]:
+    """What a stranger needs to get the figures again. OFFCUT_COMMIT: for a tree without git."""
+    cpus = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line]
+    commit = os.environ.get("OFFCUT_COMMIT") or output_of("git", "rev-parse", "HEAD")
+    return {
+        "command": shlex.join(["./dev", "bench", "training/compare.py", *sys.argv[1:]]),
+        "commit": commit or "unknown",
+        "gpu": output_of("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"),
+        "cpu": cpus[0].split(":", 1)[1].strip() if cpus else platform.machine(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+    }
+
+
+def to_json(result: dict[str, Any]) -> str:
+    """Indented, but with a list of numbers on one line."""
+    text = json.dumps(result, indent=1)
+    return re.sub(r"\[\s+([^\[\]{}]*?)\s+\]", lambda m: f"[{' '.join(m[1].split())}]", text) + "\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--steps", type=int, default=50)
@@ -115,6 +147,7 @@ def main() -> None:
         measured = runs[name]["step_seconds"][WARM_UP_STEPS:]
         runs[name]["median_step_seconds"] = statistics.median(measured)
     result = {
+        "provenance": provenance(),
         "steps": arguments.steps,
         "batch": arguments.batch,
         "warm_up_steps": WARM_UP_STEPS,
@@ -123,7 +156,7 @@ def main() -> None:
         "runs": runs,
     }
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(result, indent=1) + "\n")
+    arguments.out.write_text(to_json(result))
     print(json.dumps(result["comparison"], indent=1))
     print(f"written: {arguments.out}")
 
