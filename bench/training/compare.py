@@ -144,7 +144,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.steps <= WARM_UP_STEPS:
         parser.error(f"--steps {arguments.steps}: more than {WARM_UP_STEPS} are needed")
-    if arguments.rounds < 2:  # noqa: PLR2004
+    if arguments.rounds < 2:
         parser.error(f"--rounds {arguments.rounds}: 2 tell whether native repeats itself")
 
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name, _, _ in RUNS}
