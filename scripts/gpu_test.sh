@@ -9,8 +9,8 @@ gpu_test() {
     build=""
     shift
   fi
-  if ! compgen -G '/dev/nvidia[0-9]*' >/dev/null; then
-    say "no NVIDIA GPU here (no /dev/nvidia0): the tests on hardware are skipped"
+  if ! compgen -G '/dev/nvidia[0-9]*' >/dev/null && ! nvidia-smi -L >/dev/null 2>&1; then
+    say "no NVIDIA GPU here (no /dev/nvidia0, no nvidia-smi): the tests on hardware are skipped"
     echo "0 passed, 0 failed, $(count_gpu_tests) skipped"
     return
   fi
@@ -23,6 +23,7 @@ gpu_test() {
     python="$PYTHON"
   else
     python="${OFFCUT_PYTHON:-python3}"
+    [[ -d "$BUILD/package" ]] || die "there is no build in $BUILD; leave out --no-build, or bring one"
   fi
   "$python" -c 'import pytest, torch' || die "$python has no PyTorch or no pytest; name another with OFFCUT_PYTHON"
 

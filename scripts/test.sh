@@ -92,7 +92,7 @@ run_pytest() (
   shift
   cd "$ROOT" || return
   PYTHONPATH="$BUILD/package" OFFCUT_TEST_BUILD_DIR="$BUILD" "$PYTHON" -m pytest \
-    --numprocesses "$JOBS" --dist worksteal --junit-xml "$RESULTS/$folder/pytest.xml" "$@" || status=$?
+    --timeout 300 --numprocesses "$JOBS" --dist worksteal --junit-xml "$RESULTS/$folder/pytest.xml" "$@" || status=$?
   ((status == 5)) && status=0 # 5: nothing to run
   return "$status"
 )
