@@ -1,5 +1,6 @@
-# Everything that our C++ uses and did not write, once. liboffcut.so may hold only what is static and hidden: abseil, zstd
-# and (headers only) xxhash. CLI11, nlohmann_json and zlib are for the `offcut` program, the rest for tests and benchmarks.
+# Everything that our C++ uses and did not write, once. liboffcut.so may hold only what is static
+# and hidden: abseil, zstd and (headers only) xxhash. CLI11, nlohmann_json and zlib are for the
+# `offcut` program, the rest for tests and benchmarks.
 
 list(APPEND CMAKE_PREFIX_PATH ${OFFCUT_DEPS_DIR})
 
@@ -22,7 +23,8 @@ add_library(xxhash::xxhash ALIAS xxhash)
 target_include_directories(xxhash SYSTEM INTERFACE ${XXHASH_INCLUDE_DIR})
 target_compile_definitions(xxhash INTERFACE XXH_INLINE_ALL)
 
-# offcut::cuda_headers: CUDA's declarations. Nothing of CUDA is linked: the driver is found at run time.
+# offcut::cuda_headers: CUDA's declarations. Nothing of CUDA is linked: the driver is found at run
+# time.
 add_library(offcut_cuda_headers INTERFACE)
 add_library(offcut::cuda_headers ALIAS offcut_cuda_headers)
 target_include_directories(offcut_cuda_headers SYSTEM INTERFACE ${OFFCUT_CUDA_INCLUDE_DIRS})

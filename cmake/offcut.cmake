@@ -5,14 +5,15 @@ add_library(offcut_warnings INTERFACE)
 target_compile_options(offcut_warnings INTERFACE
   -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers $<$<BOOL:${OFFCUT_WERROR}>:-Werror>)
 
-# Under the sanitizers, tests and the offline program are not optimised: GCC takes twice as long for optimised code, and
-# their time to run does not matter.
+# Under the sanitizers, tests and the offline program are not optimised: GCC takes twice as long for
+# optimised code, and their time to run does not matter.
 if(OFFCUT_SANITIZED)
   set(offcut_unoptimized -O0)
 endif()
 
-# offcut_library(NAME base [SRCS ...] [HDRS ...] [DEPS ...]) makes the static library offcut_base, alias offcut::base;
-# without SRCS, one that consists of headers. Includes are written from the root: #include "allocator/base/units.h".
+# offcut_library(NAME base [SRCS ...] [HDRS ...] [DEPS ...]) makes the static library offcut_base,
+# alias offcut::base; without SRCS, one that consists of headers. Includes are written from the
+# root: #include "allocator/base/units.h".
 function(offcut_library)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME" "SRCS;HDRS;DEPS")
   offcut_check_arguments()
@@ -33,7 +34,8 @@ function(offcut_library)
   add_library(offcut::${arg_NAME} ALIAS ${target})
 endfunction()
 
-# offcut_executable(NAME x SRCS ... [DEPS ...] [DIR folder]) makes a program in FOLDER of the build tree.
+# offcut_executable(NAME x SRCS ... [DEPS ...] [DIR folder]) makes a program in FOLDER of the build
+# tree.
 function(offcut_executable)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;DIR" "SRCS;DEPS")
   offcut_check_arguments()
@@ -46,8 +48,9 @@ function(offcut_executable)
   endif()
 endfunction()
 
-# offcut_test(NAME units_test SRCS ... [DEPS ...] [LABELS ...] [GPU]) makes a GoogleTest program in build/<preset>/tests/
-# part of the target offcut_tests, and tells ctest of it. GPU: needs a real one, and is run by ./dev gpu-test.
+# offcut_test(NAME units_test SRCS ... [DEPS ...] [LABELS ...] [GPU]) makes a GoogleTest program in
+# build/<preset>/tests/ part of the target offcut_tests, and tells ctest of it. GPU: needs a real
+# one, and is run by ./dev gpu-test.
 add_custom_target(offcut_tests)
 function(offcut_test)
   cmake_parse_arguments(PARSE_ARGV 0 arg "GPU" "NAME" "SRCS;DEPS;LABELS")
@@ -66,7 +69,8 @@ function(offcut_test)
     ENVIRONMENT "GTEST_OUTPUT=json:${CMAKE_BINARY_DIR}/results/cxx/${arg_NAME}.json;GTEST_COLOR=yes")
 endfunction()
 
-# offcut_benchmark(NAME allocate_bench SRCS ... [DEPS ...]) makes a Google Benchmark program in build/<preset>/bench/.
+# offcut_benchmark(NAME allocate_bench SRCS ... [DEPS ...]) makes a Google Benchmark program in
+# build/<preset>/bench/.
 function(offcut_benchmark)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME" "SRCS;DEPS")
   offcut_check_arguments()

@@ -1,4 +1,5 @@
-# ./dev bench [NAME [ARGUMENTS]]. Sourced. A benchmark is a program declared with offcut_benchmark in bench/, or a script.
+# ./dev bench [NAME [ARGUMENTS]]. Sourced. A benchmark is a program declared with offcut_benchmark
+# in bench/, or a script.
 
 bench() {
   local chosen=() name

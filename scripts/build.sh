@@ -22,8 +22,8 @@ build() {
   ) 9>"$BUILD/.lock"
 }
 
-# What the package in the build tree consists of: all but tests and benchmarks. `FOLDER/all` is Ninja's name for the
-# targets of a folder.
+# What the package in the build tree consists of: all but tests and benchmarks. `FOLDER/all` is
+# Ninja's name for the targets of a folder.
 build_package() {
   local folder targets=()
   for folder in allocator visualizer/cli visualizer/web pytorch_plugin; do

@@ -8,15 +8,16 @@ PRESET="${OFFCUT_PRESET:-release}"
 BUILD="${OFFCUT_BUILD_DIR:-$ROOT/build/$PRESET}"
 JOBS="$(nproc)"
 
-# Progress goes to standard error, so that standard output stays the answer of a verb (`./dev offcut --json ...`).
+# Progress goes to standard error, so that standard output stays the answer of a verb (`./dev offcut
+# --json ...`).
 say() { printf '[%4ds] %s\n' "$SECONDS" "$*" >&2; }
 die() {
   printf 'dev: %s\n' "$*" >&2
   exit 1
 }
 
-# run_logged WHAT LOG COMMAND...: runs COMMAND with its output in LOG. Says when it starts, that it is still alive every
-# 20 seconds, and how long it took; when it fails, shows the end of LOG.
+# run_logged WHAT LOG COMMAND...: runs COMMAND with its output in LOG. Says when it starts, that it
+# is still alive every 20 seconds, and how long it took; when it fails, shows the end of LOG.
 run_logged() {
   local what="$1" log="$2" start=$SECONDS pid waited status=0
   shift 2
@@ -40,8 +41,8 @@ run_logged() {
   say "$what: done in $((SECONDS - start))s"
 }
 
-# key_of FILE...: a short name for the contents of some files, for folders that must be made anew when those change.
-# Reads extra material from standard input when called as `key_of - FILE...`.
+# key_of FILE...: a short name for the contents of some files, for folders that must be made anew
+# when those change. Reads extra material from standard input when called as `key_of - FILE...`.
 key_of() { cat "$@" | sha256sum | cut -c1-12; }
 
 # with_lock NAME COMMAND...: one at a time, over all checkouts that share the cache.

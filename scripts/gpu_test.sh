@@ -1,7 +1,7 @@
 # ./dev gpu-test [--no-build] [PYTEST ARGUMENTS]. Sourced.
 #
-# With --no-build it takes the build folder as it stands and asks for nothing but a Python with PyTorch and pytest: the
-# machine with the GPU may have no network, no CMake and no abseil.
+# With --no-build it takes the build folder as it stands and asks for nothing but a Python with
+# PyTorch and pytest: the machine with the GPU may have no network, no CMake and no abseil.
 
 gpu_test() {
   local results="$BUILD/results_gpu" program python status=0 build=1

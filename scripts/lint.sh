@@ -1,7 +1,7 @@
 # ./dev lint and ./dev format. Sourced.
 #
-# A linter that was happy with some contents is not asked about the same contents again: build/lint/ keeps, for each, the
-# key of what it last accepted.
+# A linter that was happy with some contents is not asked about the same contents again: build/lint/
+# keeps, for each, the key of what it last accepted.
 
 lint() {
   setup_cxx
@@ -17,8 +17,8 @@ lint() {
   ((${#failed[@]} == 0)) || die "lint: ${failed[*]} complained (./dev format repairs what a program can)"
 }
 
-# lint_one NAME FUNCTION CONFIGURATION LIST: FUNCTION judges the files that LIST lists, unless it has accepted these very
-# contents.
+# lint_one NAME FUNCTION CONFIGURATION LIST: FUNCTION judges the files that LIST lists, unless it
+# has accepted these very contents.
 lint_one() {
   local name="$1" function="$2" configuration="$3" list="$4" key stamp="$ROOT/build/lint/$1"
   key="$(cd "$ROOT" && { echo "$TOOLS" && "$list" && "$list" | xargs --no-run-if-empty cat; } |
@@ -27,7 +27,8 @@ lint_one() {
     say "lint: $name: unchanged"
     return
   fi
-  # A subshell of its own, not `if (...)`, in which bash would ignore the failures of all commands but the last.
+  # A subshell of its own, not `if (...)`, in which bash would ignore the failures of all commands
+  # but the last.
   local status=0
   set +e
   (
@@ -46,7 +47,8 @@ lint_one() {
   fi
 }
 
-# The files of the working tree that match, tracked or new, relative to the root. Their names hold no spaces.
+# The files of the working tree that match, tracked or new, relative to the root. Their names hold
+# no spaces.
 listed() {
   (cd "$ROOT" && git ls-files --cached --others --exclude-standard -- "$@" | while read -r file; do
     [[ ! -f "$file" ]] || echo "$file"

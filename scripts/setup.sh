@@ -1,10 +1,11 @@
 # ./dev setup: everything that a build needs, installed once per version into the cache. Sourced.
 #
-# Each part has a folder whose name holds a key of what determines its contents, so a change of version or recipe makes a
-# new folder, and an unchanged one is found again by every checkout. A part that is in place costs milliseconds, therefore
-# every verb sets up what it needs first.
+# Each part has a folder whose name holds a key of what determines its contents, so a change of
+# version or recipe makes a new folder, and an unchanged one is found again by every checkout. A
+# part that is in place costs milliseconds, therefore every verb sets up what it needs first.
 
-# Sets the folders of the parts. Once the packages are in place: a key holds the versions of what the part is made with.
+# Sets the folders of the parts. Once the packages are in place: a key holds the versions of what
+# the part is made with.
 name_parts() {
   local scripts="$ROOT/scripts" compiler python
   # The distribution's Python is the one that its python3-venv belongs to.
@@ -40,7 +41,8 @@ setup_all() {
   setup_web
 }
 
-# setup_part WHAT FOLDER COMMAND...: runs COMMAND, which fills FOLDER, unless an earlier run has completed it.
+# setup_part WHAT FOLDER COMMAND...: runs COMMAND, which fills FOLDER, unless an earlier run has
+# completed it.
 setup_part() {
   local what="$1" folder="$2"
   shift 2
@@ -80,8 +82,8 @@ install_packages() {
     "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends "$@"
 }
 
-# Sets PYTHON, an interpreter with PyTorch and pytest. A PyTorch that the person has already is used where it fits: it is
-# most of what there is to download.
+# Sets PYTHON, an interpreter with PyTorch and pytest. A PyTorch that the person has already is used
+# where it fits: it is most of what there is to download.
 setup_python() {
   local own folder
   if own="$(find_own_torch)"; then
@@ -115,8 +117,9 @@ make_python() {
   "$folder/bin/pip" install --no-cache-dir --progress-bar off -r "$ROOT/scripts/requirements_python.txt"
 }
 
-# A virtual environment that sees the packages of another interpreter behind its own, so that we can add pytest without
-# writing into what is not ours. (--system-site-packages does not see through a virtual environment.)
+# A virtual environment that sees the packages of another interpreter behind its own, so that we can
+# add pytest without writing into what is not ours. (--system-site-packages does not see through a
+# virtual environment.)
 make_python_over() {
   local folder="$1" python="$2"
   rm -rf "$folder"
@@ -127,7 +130,8 @@ make_python_over() {
     "$folder/bin/pip" install --no-cache-dir --progress-bar off -r /dev/stdin
 }
 
-# The viewer's packages. npm writes into the checkout; the stamp says for which lock file it has done so.
+# The viewer's packages. npm writes into the checkout; the stamp says for which lock file it has
+# done so.
 setup_web() {
   local web="$ROOT/visualizer/web" key
   [[ -e "$web/package-lock.json" ]] || return 0

@@ -1,10 +1,11 @@
 # ./dev test [--quick] [FILTER]. Sourced.
 #
-# Every step leaves its results in a folder of its own, and scripts/count_tests.py adds them up at the end. The slow steps
-# are not run again while their inputs are those with which they last passed; their results are counted again. --again
-# runs them all the same.
+# Every step leaves its results in a folder of its own, and scripts/count_tests.py adds them up at
+# the end. The slow steps are not run again while their inputs are those with which they last
+# passed; their results are counted again. --again runs them all the same.
 #
-# The steps run as conditions, where bash ignores `set -e`: each is one command at heart, or says `|| return`.
+# The steps run as conditions, where bash ignores `set -e`: each is one command at heart, or says
+# `|| return`.
 
 RESULTS="$BUILD/results"
 ASAN_BUILD="$ROOT/build/asan"
@@ -41,7 +42,8 @@ test_all() {
   "$PYTHON" "$ROOT/scripts/count_tests.py" "$RESULTS"/*
 }
 
-# step FOLDER NAME COMMAND...: tells of it. Always succeeds, but for the build: the steps after it run all the same.
+# step FOLDER NAME COMMAND...: tells of it. Always succeeds, but for the build: the steps after it
+# run all the same.
 step() {
   local folder="$RESULTS/$1" name="$2" start=$SECONDS
   shift 2
@@ -56,8 +58,8 @@ step() {
   fi
 }
 
-# cached_step FOLDER NAME INPUTS COMMAND...: a step that is left out if it has passed with these contents of INPUTS, which
-# are paths with blanks between them.
+# cached_step FOLDER NAME INPUTS COMMAND...: a step that is left out if it has passed with these
+# contents of INPUTS, which are paths with blanks between them.
 cached_step() {
   local folder="$1" name="$2" inputs key passed="$BUILD/passed/$1"
   read -ra inputs <<<"$3"
