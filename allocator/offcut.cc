@@ -200,6 +200,13 @@ offcut_status offcut_empty_cache(int device) {
   return OFFCUT_OK;
 }
 
+offcut_status offcut_open_to_peer(int device, int peer) {
+  if (Library::InForkedChild()) return offcut::Return(offcut::ForkedChildError());
+  const absl::StatusOr<DeviceAllocator*> allocator = Library::Get().AllocatorFor(device);
+  if (!allocator.ok()) return offcut::Return(allocator.status());
+  return offcut::Return((*allocator)->OpenTo(peer));
+}
+
 offcut_status offcut_set_memory_fraction(int device, double fraction) {
   if (Library::InForkedChild()) return offcut::Return(offcut::ForkedChildError());
   return offcut::Return(Library::Get().SetMemoryFraction(device, fraction));

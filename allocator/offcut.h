@@ -117,6 +117,10 @@ OFFCUT_API offcut_status offcut_find_block(const void* pointer, offcut_block* ou
 /* Gives idle granules of `device` (-1: all devices) back to the driver. Waits for the device. */
 OFFCUT_API offcut_status offcut_empty_cache(int device);
 
+/* Blocks of `device`, those there and those to come, may be used by work on `peer` too. The two
+ * must be able to reach each other (cudaDeviceCanAccessPeer). Safe to repeat. */
+OFFCUT_API offcut_status offcut_open_to_peer(int device, int peer);
+
 /* ---- Limits ------------------------------------------------------------------------------------
  */
 

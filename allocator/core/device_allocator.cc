@@ -435,6 +435,11 @@ absl::Status DeviceAllocator::RecordStream(DevicePtr address, StreamHandle handl
   return absl::OkStatus();
 }
 
+absl::Status DeviceAllocator::OpenTo(DeviceIndex peer) {
+  absl::MutexLock lock(&mutex_);
+  return granules_.OpenTo(peer);
+}
+
 void DeviceAllocator::SetLimit(Bytes limit) {
   absl::MutexLock lock(&mutex_);
   limit_ = limit;

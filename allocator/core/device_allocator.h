@@ -80,6 +80,9 @@ class DeviceAllocator {
   // Waits for the device and releases all idle granules. Returns the bytes released.
   Bytes EmptyCache() ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Blocks, those there and those to come, may be used by work on `peer` too.
+  absl::Status OpenTo(DeviceIndex peer) ABSL_LOCKS_EXCLUDED(mutex_);
+
   // Reserved memory does not grow beyond `limit` bytes; what is reserved stays.
   void SetLimit(Bytes limit) ABSL_LOCKS_EXCLUDED(mutex_);
 

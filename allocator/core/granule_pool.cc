@@ -1,5 +1,7 @@
 #include "allocator/core/granule_pool.h"
 
+#include <algorithm>
+
 #include "allocator/base/check.h"
 #include "allocator/base/status_macros.h"
 #include "allocator/core/timed_call.h"
@@ -13,13 +15,29 @@ absl::Status GranulePool::MapRange(Arena& arena, DevicePtr address, Bytes bytes,
     status = MapOne(arena, mapped_end, small);
     if (status.ok()) mapped_end += granularity_;
   }
-  if (status.ok()) {
-    status = TimedCall(emitter_, DriverCall::kSetAccess, address,
-                       [&] { return driver_.SetAccess(address, bytes, device_); });
+  for (size_t i = 0; status.ok() && i < accessors_.size(); ++i) {
+    status = SetAccess(address, bytes, accessors_[i]);
   }
   // Nothing has ever used the new range, so undoing needs no wait.
   if (!status.ok()) UnmapRange(arena, address, mapped_end - address);
   return status;
+}
+
+absl::Status GranulePool::OpenTo(DeviceIndex peer) {
+  if (std::find(accessors_.begin(), accessors_.end(), peer) != accessors_.end()) {
+    return absl::OkStatus();
+  }
+  for (const Granule& granule : granules_) {
+    if (granule.mapped_at == 0) continue;
+    OFFCUT_RETURN_IF_ERROR(SetAccess(granule.mapped_at, granularity_, peer));
+  }
+  accessors_.push_back(peer);
+  return absl::OkStatus();
+}
+
+absl::Status GranulePool::SetAccess(DevicePtr address, Bytes bytes, DeviceIndex accessor) {
+  return TimedCall(emitter_, DriverCall::kSetAccess, address,
+                   [&] { return driver_.SetAccess(address, bytes, accessor); });
 }
 
 absl::Status GranulePool::MapOne(Arena& arena, DevicePtr address, bool small) {

@@ -31,12 +31,17 @@ class GranulePool {
 
   // `granularity`: bytes of every granule. `driver` and `emitter` outlive the pool.
   GranulePool(Driver& driver, DeviceIndex device, Bytes granularity, Emitter& emitter)
-      : driver_(driver), device_(device), granularity_(granularity), emitter_(emitter) {}
+      : driver_(driver),
+        device_(device),
+        granularity_(granularity),
+        emitter_(emitter),
+        accessors_{device} {}
   GranulePool(const GranulePool&) = delete;
   GranulePool& operator=(const GranulePool&) = delete;
 
   // Creates granules, maps them over the range (whole granules of a gap) and opens it to the
-  // device. All or nothing: what a failure leaves half-way is undone, and its cause returned.
+  // device and its peers. All or nothing: what a failure leaves half-way is undone, and its cause
+  // returned.
   absl::Status MapRange(Arena& arena, DevicePtr address, Bytes bytes, bool small);
 
   // Unmaps and releases the granules of the range, in order. Returns the bytes unmapped: fewer than
@@ -44,12 +49,17 @@ class GranulePool {
   // the range.
   Bytes UnmapRange(Arena& arena, DevicePtr address, Bytes bytes);
 
+  // From now on every granule, those mapped already and those to come, is open to `peer` too. On an
+  // error, what was opened stays open, and later granules are not.
+  absl::Status OpenTo(DeviceIndex peer);
+
   Bytes reserved_bytes() const { return reserved_bytes_; }
   Bytes granularity() const { return granularity_; }
 
   void ForEach(absl::FunctionRef<void(GranuleIndex, const Granule&)> visit) const;
 
  private:
+  absl::Status SetAccess(DevicePtr address, Bytes bytes, DeviceIndex accessor);
   absl::Status MapOne(Arena& arena, DevicePtr address, bool small);
   // False if the driver fails to unmap. A granule whose release fails stays, unmapped, in our
   // books.
@@ -63,6 +73,7 @@ class GranulePool {
   const DeviceIndex device_;
   const Bytes granularity_;
   Emitter& emitter_;
+  std::vector<DeviceIndex> accessors_;  // the device itself, then its peers
   std::vector<Granule> granules_;
   std::vector<GranuleIndex> unused_;
   Bytes reserved_bytes_ = 0;

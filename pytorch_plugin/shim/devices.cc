@@ -1,6 +1,7 @@
 // Start, limits, and copies between devices.
 
 #include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
 
 #include "pytorch_plugin/shim/torch_allocator.h"
 
@@ -52,10 +53,15 @@ cudaError_t TorchAllocator::memcpyAsync(void* to, int to_device, const void* fro
 }
 
 void TorchAllocator::enablePeerAccess(DeviceIndex device, DeviceIndex peer) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false,
-                              "Offcut does not support peer access between the GPUs of one process "
-                              "yet (enablePeerAccess from cuda:",
-                              int{device}, " to cuda:", int{peer}, ").");
+  // Memory that others have cudaMalloc'ed on the peer, as native does; then ours, which is mapped.
+  const c10::cuda::CUDAGuard on(device);
+  const cudaError_t enabled = cudaDeviceEnablePeerAccess(peer, 0);
+  if (enabled == cudaErrorPeerAccessAlreadyEnabled) {
+    (void)cudaGetLastError();  // the error sticks, and is none
+  } else {
+    C10_CUDA_CHECK(enabled);
+  }
+  CheckStatus(offcut_open_to_peer(peer, device), "enablePeerAccess");
 }
 
 }  // namespace offcut::torch_shim

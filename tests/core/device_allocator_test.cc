@@ -240,6 +240,21 @@ TEST(DeviceAllocatorTest, TheLargestFreeBlockIsWhatFitsWithoutGrowing) {
   EXPECT_EQ(world.allocator->LargestFreeBlock(), 8 * kMiB);
 }
 
+TEST(DeviceAllocatorTest, APeerReachesWhatIsThereAndWhatComesLater) {
+  World world({.devices = 2});
+  const DevicePtr before = world.Allocate(3 * kMiB);
+  const auto use_on_peer = [&](DevicePtr address) {
+    return world.sim.model().UseMemory(/*device=*/1, nullptr, address, kMiB);
+  };
+  EXPECT_FALSE(use_on_peer(before).ok());
+  EXPECT_TRUE(world.allocator->OpenTo(1).ok());
+  EXPECT_TRUE(world.allocator->OpenTo(1).ok());
+  EXPECT_TRUE(use_on_peer(before).ok());
+  EXPECT_TRUE(use_on_peer(world.Allocate(20 * kMiB)).ok());
+  EXPECT_FALSE(world.allocator->OpenTo(7).ok());
+  world.Allocate(30 * kMiB);
+}
+
 TEST(DeviceAllocatorTest, DeathGivesEverythingBack) {
   World world;
   const StreamHandle side = world.NewStream();

@@ -15,6 +15,7 @@ sim::SimOptions MachineOf(const World::Options& options) {
   machine.memory_bytes = options.memory_bytes;
   machine.lag_ns = options.lag_ns;
   machine.outside_bytes = 0;
+  machine.devices = options.devices;
   return machine;
 }
 
