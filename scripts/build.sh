@@ -26,7 +26,7 @@ build() {
 # Ninja's name for the targets of a folder.
 build_package() {
   local folder targets=()
-  for folder in allocator visualizer/cli visualizer/web pytorch_plugin; do
+  for folder in allocator allocator/sim/cuda_abi visualizer/cli visualizer/web pytorch_plugin; do
     [[ ! -e "$ROOT/$folder/CMakeLists.txt" ]] || targets+=("$folder/all")
   done
   build "${targets[@]}"

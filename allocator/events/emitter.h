@@ -7,6 +7,7 @@
 #ifndef OFFCUT_ALLOCATOR_EVENTS_EMITTER_H_
 #define OFFCUT_ALLOCATOR_EVENTS_EMITTER_H_
 
+#include <algorithm>
 #include <vector>
 
 #include "allocator/base/clock.h"
@@ -38,7 +39,9 @@ class Emitter {
 
   // `event.time_ns` and `event.device` are filled in here.
   void Emit(Event event) {
-    event.time_ns = clock_.NowNs();
+    // Readers rely on the order; the counters of two processors may differ by some nanoseconds.
+    last_ns_ = std::max(last_ns_, clock_.NowNs());
+    event.time_ns = last_ns_;
     event.device = static_cast<uint8_t>(device_);
     counters_.Apply(event);
     for (EventSink* sink : sinks_) sink->OnEvent(event);
@@ -50,6 +53,7 @@ class Emitter {
  private:
   const DeviceIndex device_;
   const Clock& clock_;
+  uint64_t last_ns_ = 0;
   Counters counters_;
   std::vector<EventSink*> sinks_;
 };

@@ -39,6 +39,9 @@ TEST(EmitterTest, StampsCountsAndPassesOn) {
   EXPECT_EQ(sink.last.time_ns, 42u);
   EXPECT_EQ(sink.last.device, 3);
   EXPECT_EQ(emitter.counters().live_bytes[0].current, 100);
+  now_ns = 40;
+  emitter.Emit({.kind = EventKind::kStepMarked});
+  EXPECT_EQ(sink.last.time_ns, 42u) << "a processor whose clock is behind";
   emitter.RemoveSinks();
   now_ns = 43;
   emitter.Emit({.kind = EventKind::kStepMarked});
