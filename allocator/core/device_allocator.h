@@ -42,8 +42,6 @@
 
 namespace offcut {
 
-inline constexpr Bytes kNoLimit = ~Bytes{0};
-
 // A live block, as the program may ask for it.
 struct BlockInfo {
   DevicePtr address = 0;

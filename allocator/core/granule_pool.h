@@ -54,7 +54,6 @@ class GranulePool {
   absl::Status OpenTo(DeviceIndex peer);
 
   Bytes reserved_bytes() const { return reserved_bytes_; }
-  Bytes granularity() const { return granularity_; }
 
   void ForEach(absl::FunctionRef<void(GranuleIndex, const Granule&)> visit) const;
 

@@ -50,8 +50,8 @@ std::string MemoryReport::ToText() const {
                                   stream_index, ", failed: ", Describe(reason), ".\n");
   if (!cause.empty()) absl::StrAppend(&text, "  cause: ", cause, "\n");
   absl::StrAppend(&text, "  limit: ",
-                  limit == ~Bytes{0} ? std::string("none but the device")
-                                     : absl::StrCat(FormatBytes(limit), " reserved"),
+                  limit == kNoLimit ? std::string("none but the device")
+                                    : absl::StrCat(FormatBytes(limit), " reserved"),
                   "; device: ", FormatBytes(sum.device_used_bytes), " used of ",
                   FormatBytes(device_total_bytes), ".\n");
   absl::StrAppend(&text, "  Where the memory is:\n");

@@ -18,6 +18,9 @@
 
 namespace offcut {
 
+// A limit on reserved memory that is none.
+inline constexpr Bytes kNoLimit = ~Bytes{0};
+
 struct StateView {
   struct Slot {
     DevicePtr address = 0;

@@ -52,7 +52,6 @@ class StreamLedger {
   // The stream behind a handle; seen for the first time, it gets an index and is stated as an
   // event.
   absl::StatusOr<const Stream*> Find(StreamHandle handle);
-  const Stream& stream(uint32_t index) const { return *streams_[index]; }
 
   // Whether work on the stream is being captured. The legacy stream never is, and is not asked:
   // asking would end the capture of a blocking stream.
