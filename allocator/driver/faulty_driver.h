@@ -15,11 +15,11 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "allocator/driver/cuda_results.h"
-#include "allocator/driver/driver.h"
+#include "allocator/driver/forwarding_driver.h"
 
 namespace offcut {
 
-class FaultyDriver final : public Driver {
+class FaultyDriver final : public ForwardingDriver {
  public:
   struct Fault {
     std::optional<DriverCall> call;  // which calls count; none: all
@@ -28,7 +28,7 @@ class FaultyDriver final : public Driver {
     int cu_result = CudaResult::kOutOfMemory;
   };
 
-  explicit FaultyDriver(Driver* driver) : driver_(driver) {}
+  explicit FaultyDriver(Driver* driver) : ForwardingDriver(driver) {}
 
   // In addition to earlier ones.
   void Inject(const Fault& fault);
@@ -39,35 +39,10 @@ class FaultyDriver final : public Driver {
   uint64_t CallCount() const;   // of all
   uint64_t FaultCount() const;  // how many were failed
 
-  absl::Status Initialize() override;
-  absl::StatusOr<int> DeviceCount() override;
-  absl::StatusOr<DeviceProperties> GetProperties(DeviceIndex device) override;
-  absl::StatusOr<MemoryInfo> GetMemoryInfo(DeviceIndex device) override;
-  absl::StatusOr<DeviceIndex> CurrentDevice() override;
-  absl::Status SynchronizeDevice(DeviceIndex device) override;
-
-  absl::StatusOr<DevicePtr> ReserveAddress(DeviceIndex device, Bytes bytes, Bytes alignment,
-                                           DevicePtr hint) override;
-  absl::Status FreeAddress(DevicePtr address, Bytes bytes) override;
-  absl::StatusOr<PhysicalHandle> CreateMemory(DeviceIndex device, Bytes bytes) override;
-  absl::Status ReleaseMemory(PhysicalHandle handle) override;
-  absl::Status Map(DevicePtr address, Bytes bytes, PhysicalHandle handle) override;
-  absl::Status SetAccess(DevicePtr address, Bytes bytes, DeviceIndex device) override;
-  absl::Status Unmap(DevicePtr address, Bytes bytes) override;
-
-  absl::StatusOr<StreamId> GetStreamId(DeviceIndex device, StreamHandle stream) override;
-  absl::StatusOr<bool> IsCapturing(DeviceIndex device, StreamHandle stream) override;
-  absl::StatusOr<EventHandle> CreateEvent(DeviceIndex device) override;
-  absl::Status DestroyEvent(DeviceIndex device, EventHandle event) override;
-  absl::Status RecordEvent(DeviceIndex device, EventHandle event, StreamHandle stream) override;
-  absl::StatusOr<bool> QueryEvent(DeviceIndex device, EventHandle event) override;
-  absl::Status SynchronizeEvent(DeviceIndex device, EventHandle event) override;
-
  private:
   // Counts the call; the error that it is to fail with.
-  absl::Status Enter(DriverCall call);
+  absl::Status Before(DriverCall call) override;
 
-  Driver* const driver_;
   mutable absl::Mutex mutex_;
   std::vector<Fault> faults_ ABSL_GUARDED_BY(mutex_);  // `nth` and `times` are what is left
   std::array<uint64_t, 256> call_counts_ ABSL_GUARDED_BY(mutex_) = {};

@@ -1,0 +1,112 @@
+#include "allocator/driver/forwarding_driver.h"
+
+#include "allocator/base/status_macros.h"
+
+namespace offcut {
+namespace {
+
+const absl::Status& StatusOf(const absl::Status& status) { return status; }
+
+template <typename T>
+const absl::Status& StatusOf(const absl::StatusOr<T>& status_or) {
+  return status_or.status();
+}
+
+}  // namespace
+
+template <typename Call>
+auto ForwardingDriver::Forward(DriverCall name, Call call) -> decltype(call()) {
+  OFFCUT_RETURN_IF_ERROR(Before(name));
+  auto result = call();
+  After(name, StatusOf(result));
+  return result;
+}
+
+absl::Status ForwardingDriver::Initialize() {
+  return Forward(DriverCall::kInitialize, [&] { return driver_->Initialize(); });
+}
+
+absl::StatusOr<int> ForwardingDriver::DeviceCount() {
+  return Forward(DriverCall::kDeviceCount, [&] { return driver_->DeviceCount(); });
+}
+
+absl::StatusOr<DeviceProperties> ForwardingDriver::GetProperties(DeviceIndex device) {
+  return Forward(DriverCall::kGetProperties, [&] { return driver_->GetProperties(device); });
+}
+
+absl::StatusOr<MemoryInfo> ForwardingDriver::GetMemoryInfo(DeviceIndex device) {
+  return Forward(DriverCall::kGetMemoryInfo, [&] { return driver_->GetMemoryInfo(device); });
+}
+
+absl::StatusOr<DeviceIndex> ForwardingDriver::CurrentDevice() {
+  return Forward(DriverCall::kCurrentDevice, [&] { return driver_->CurrentDevice(); });
+}
+
+absl::Status ForwardingDriver::SynchronizeDevice(DeviceIndex device) {
+  return Forward(DriverCall::kSynchronizeDevice,
+                 [&] { return driver_->SynchronizeDevice(device); });
+}
+
+absl::StatusOr<DevicePtr> ForwardingDriver::ReserveAddress(DeviceIndex device, Bytes bytes,
+                                                           Bytes alignment, DevicePtr hint) {
+  return Forward(DriverCall::kReserveAddress,
+                 [&] { return driver_->ReserveAddress(device, bytes, alignment, hint); });
+}
+
+absl::Status ForwardingDriver::FreeAddress(DevicePtr address, Bytes bytes) {
+  return Forward(DriverCall::kFreeAddress, [&] { return driver_->FreeAddress(address, bytes); });
+}
+
+absl::StatusOr<PhysicalHandle> ForwardingDriver::CreateMemory(DeviceIndex device, Bytes bytes) {
+  return Forward(DriverCall::kCreateMemory, [&] { return driver_->CreateMemory(device, bytes); });
+}
+
+absl::Status ForwardingDriver::ReleaseMemory(PhysicalHandle handle) {
+  return Forward(DriverCall::kReleaseMemory, [&] { return driver_->ReleaseMemory(handle); });
+}
+
+absl::Status ForwardingDriver::Map(DevicePtr address, Bytes bytes, PhysicalHandle handle) {
+  return Forward(DriverCall::kMap, [&] { return driver_->Map(address, bytes, handle); });
+}
+
+absl::Status ForwardingDriver::SetAccess(DevicePtr address, Bytes bytes, DeviceIndex device) {
+  return Forward(DriverCall::kSetAccess,
+                 [&] { return driver_->SetAccess(address, bytes, device); });
+}
+
+absl::Status ForwardingDriver::Unmap(DevicePtr address, Bytes bytes) {
+  return Forward(DriverCall::kUnmap, [&] { return driver_->Unmap(address, bytes); });
+}
+
+absl::StatusOr<StreamId> ForwardingDriver::GetStreamId(DeviceIndex device, StreamHandle stream) {
+  return Forward(DriverCall::kGetStreamId, [&] { return driver_->GetStreamId(device, stream); });
+}
+
+absl::StatusOr<bool> ForwardingDriver::IsCapturing(DeviceIndex device, StreamHandle stream) {
+  return Forward(DriverCall::kIsCapturing, [&] { return driver_->IsCapturing(device, stream); });
+}
+
+absl::StatusOr<EventHandle> ForwardingDriver::CreateEvent(DeviceIndex device) {
+  return Forward(DriverCall::kCreateEvent, [&] { return driver_->CreateEvent(device); });
+}
+
+absl::Status ForwardingDriver::DestroyEvent(DeviceIndex device, EventHandle event) {
+  return Forward(DriverCall::kDestroyEvent, [&] { return driver_->DestroyEvent(device, event); });
+}
+
+absl::Status ForwardingDriver::RecordEvent(DeviceIndex device, EventHandle event,
+                                           StreamHandle stream) {
+  return Forward(DriverCall::kRecordEvent,
+                 [&] { return driver_->RecordEvent(device, event, stream); });
+}
+
+absl::StatusOr<bool> ForwardingDriver::QueryEvent(DeviceIndex device, EventHandle event) {
+  return Forward(DriverCall::kQueryEvent, [&] { return driver_->QueryEvent(device, event); });
+}
+
+absl::Status ForwardingDriver::SynchronizeEvent(DeviceIndex device, EventHandle event) {
+  return Forward(DriverCall::kSynchronizeEvent,
+                 [&] { return driver_->SynchronizeEvent(device, event); });
+}
+
+}  // namespace offcut
