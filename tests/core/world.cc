@@ -2,9 +2,6 @@
 
 #include <algorithm>
 
-#include "allocator/core/audit.h"
-#include "allocator/events/memory_state.h"
-
 namespace offcut {
 namespace {
 
@@ -19,29 +16,6 @@ sim::SimOptions MachineOf(const World::Options& options) {
   return machine;
 }
 
-// What MemoryState knows of the allocator, side by side with the allocator's own view.
-void ExpectSameState(const MemoryState& replayed, const StateView& view) {
-  EXPECT_EQ(replayed.inconsistencies(), 0u);
-  ASSERT_EQ(replayed.blocks().size(), view.taken.size());
-  for (const StateView::Taken& block : view.taken) {
-    const auto it = replayed.blocks().find(block.address);
-    ASSERT_NE(it, replayed.blocks().end());
-    EXPECT_EQ(it->second.requested, block.requested);
-    EXPECT_EQ(it->second.size, block.size);
-    EXPECT_EQ(it->second.pool, block.pool);
-    EXPECT_EQ(it->second.pending, block.state == BlockState::kPending);
-  }
-  ASSERT_EQ(replayed.granules().size(), view.granules.size());
-  for (const StateView::GranuleView& granule : view.granules) {
-    const uint32_t id = granule.index | (granule.small ? kSmallGranuleBit : 0);
-    const auto it = replayed.granules().find(id);
-    ASSERT_NE(it, replayed.granules().end());
-    EXPECT_EQ(it->second.mapped_at, granule.mapped_at);
-  }
-  EXPECT_EQ(replayed.reserved_bytes(), view.reserved_bytes);
-  EXPECT_EQ(replayed.Account(), view.Account(replayed.device_used_bytes()));
-}
-
 }  // namespace
 
 size_t EventLog::Count(EventKind kind) const {
@@ -50,8 +24,8 @@ size_t EventLog::Count(EventKind kind) const {
 }
 
 World::World(const Options& options) : sim(MachineOf(options)), clock(sim.clock()) {
-  auto created =
-      DeviceAllocator::Create(driver, kDevice, clock, address_map, {&log}, options.limit);
+  auto created = DeviceAllocator::Create(driver, kDevice, clock, address_map, {&log, &witnesses},
+                                         options.limit);
   EXPECT_TRUE(created.ok()) << created.status();
   allocator = *std::move(created);
 }
@@ -93,19 +67,10 @@ void World::Launch(StreamHandle stream, DevicePtr address, uint64_t duration_ns)
 
 void World::Check() {
   const StateView view = allocator->View();
-  const absl::Status audit = Audit(view);
-  EXPECT_TRUE(audit.ok()) << audit;
-  MemoryState replayed;
-  Counters folded;
-  for (const Event& event : log.events) {
-    replayed.Apply(event);
-    folded.Apply(event);
-  }
-  ExpectSameState(replayed, view);
-  EXPECT_EQ(folded, view.counters);
-  const sim::MemoryCensus census = sim.model().memory().Census();
-  EXPECT_EQ(census.physical_bytes, view.reserved_bytes);
-  EXPECT_EQ(census.mapped_bytes, static_cast<Bytes>(view.counters.mapped_bytes[0].current));
+  const absl::Status agreed = witnesses.Check(view);
+  EXPECT_TRUE(agreed.ok()) << agreed;
+  const absl::Status books = CheckDriverBooks(sim.model().memory(), {view});
+  EXPECT_TRUE(books.ok()) << books;
 }
 
 }  // namespace offcut

@@ -1,8 +1,7 @@
 // World: one simulated device with an allocator on it, observed and audited.
 //
-// What most tests of the core need in a line. Check() holds the allocator against four independent
-// witnesses: the audit, the state replayed from events, the counters folded from them, and the
-// simulated driver's own books.
+// What most tests of the core need in a line. Check() holds the allocator against its witnesses
+// (witnesses.h).
 
 #ifndef OFFCUT_TESTS_CORE_WORLD_H_
 #define OFFCUT_TESTS_CORE_WORLD_H_
@@ -17,6 +16,7 @@
 #include "allocator/events/event.h"
 #include "allocator/sim/sim_driver.h"
 #include "gtest/gtest.h"
+#include "tests/core/witnesses.h"
 
 namespace offcut {
 
@@ -59,6 +59,7 @@ class World {
   Clock clock;
   AddressMap address_map;
   EventLog log;
+  Witnesses witnesses;
   std::unique_ptr<DeviceAllocator> allocator;
 };
 
