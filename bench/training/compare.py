@@ -11,9 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
-import re
-import shlex
 import statistics
 import subprocess
 import sys
@@ -21,7 +18,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from _results import ROOT, provenance, results_folder, to_json
+
 TRAIN = ROOT / "pytorch_plugin" / "demo" / "train.py"
 # name, allocator, whether it records
 RUNS = (
@@ -99,35 +98,6 @@ def compare(runs: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     }
 
 
-def output_of(*command: str) -> str:
-    """What a command prints; "" where it is missing or fails."""
-    try:
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return ""
-    return done.stdout.strip()
-
-
-def provenance() -> dict[str, str | int | None]:
-    """What a stranger needs to get the figures again. OFFCUT_COMMIT: for a tree without git."""
-    cpus = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line]
-    commit = os.environ.get("OFFCUT_COMMIT") or output_of("git", "rev-parse", "HEAD")
-    return {
-        "command": shlex.join(["./dev", "bench", "training/compare.py", *sys.argv[1:]]),
-        "commit": commit or "unknown",
-        "gpu": output_of("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"),
-        "cpu": cpus[0].split(":", 1)[1].strip() if cpus else platform.machine(),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-    }
-
-
-def to_json(result: dict[str, Any]) -> str:
-    """Indented, but with a list of numbers on one line."""
-    text = json.dumps(result, indent=1)
-    return re.sub(r"\[\s+([^\[\]{}]*?)\s+\]", lambda m: f"[{' '.join(m[1].split())}]", text) + "\n"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--steps", type=int, default=50)
@@ -138,8 +108,7 @@ def main() -> None:
     parser.add_argument(
         "--out",
         type=Path,
-        default=Path(os.environ.get("OFFCUT_BENCH_RESULTS", ROOT / "bench" / "results"))
-        / "training_compare.json",
+        default=results_folder() / "training_compare.json",
     )
     arguments = parser.parse_args()
     if arguments.steps <= WARM_UP_STEPS:
@@ -153,7 +122,7 @@ def main() -> None:
             print(f"== {name}, round {number}", file=sys.stderr, flush=True)
             runs[name].append({"records": record, **train(allocator, record, arguments)})
     result = {
-        "provenance": provenance(),
+        "provenance": provenance("training/compare.py"),
         "steps": arguments.steps,
         "rounds": arguments.rounds,
         "batch": arguments.batch,

@@ -59,10 +59,15 @@ MAY_INCLUDE = {
 
 # Headers that only some files may know: prefix of the header -> prefixes of the files.
 ONLY_IN = {
-    "cuda": ("allocator/driver/cuda_driver.cc", "allocator/sim/cuda_abi/", "pytorch_plugin/"),
+    "cuda": (
+        "allocator/driver/cuda_driver.cc",
+        "allocator/sim/cuda_abi/",
+        "pytorch_plugin/",
+        "bench/peers/",
+    ),
     "nvtx": ("allocator/sinks/",),
     "torch/": ("pytorch_plugin/",),
-    "c10/": ("pytorch_plugin/",),
+    "c10/": ("pytorch_plugin/", "bench/peers/"),
     "ATen/": ("pytorch_plugin/",),
 }
 
