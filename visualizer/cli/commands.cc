@@ -3,15 +3,21 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "allocator/base/status_macros.h"
 #include "allocator/config/config.h"
 #include "allocator/config/describe.h"
+#include "allocator/replay/load_program.h"
+#include "allocator/replay/replay.h"
+#include "allocator/sim/cards.h"
 #include "allocator/trace/reader.h"
 #include "visualizer/cli/analysis.h"
 #include "visualizer/cli/check.h"
 #include "visualizer/cli/inspect.h"
+#include "visualizer/cli/replay.h"
 #include "visualizer/cli/report.h"
 #include "visualizer/cli/text.h"
 
@@ -102,6 +108,51 @@ ExitCode RunReport(absl::string_view path, absl::string_view output, absl::strin
   return Print(absl::StrCat(output, "\n"));
 }
 
+struct ReplayArguments {
+  std::string path;
+  std::string conf;
+  std::string cap;
+  std::string card = sim::Cards()[0].key;
+  double lag_ms = 0;
+  bool json = false;
+};
+
+// What the command line asks for, or a message that says what is wrong with it.
+absl::StatusOr<ReplayOptions> ReplayOptionsOf(const ReplayArguments& arguments) {
+  OFFCUT_ASSIGN_OR_RETURN(Config config, Config::Parse({.offcut_conf = arguments.conf}));
+  ReplayOptions options = {.config = std::move(config),
+                           .lag_ns = static_cast<uint64_t>(arguments.lag_ms * 1e6)};
+  OFFCUT_RETURN_IF_ERROR(options.config.layout().status());
+  if (!arguments.cap.empty() && !ParseBytes(arguments.cap, &options.cap)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--cap must be a size such as 20GiB, 20480MiB or 21474836480, not '",
+                     ShowForeign(arguments.cap), "'"));
+  }
+  for (const sim::Card& card : sim::Cards()) {
+    if (arguments.card == card.key) options.machine.card = &card;
+  }
+  return options;
+}
+
+ExitCode RunReplay(const ReplayArguments& arguments) {
+  const absl::StatusOr<ReplayOptions> options = ReplayOptionsOf(arguments);
+  if (!options.ok()) {
+    PrintError(options.status().message());
+    return ExitCode::kBadUsage;
+  }
+  for (const std::string& warning : options->config.warnings()) PrintWarning(warning);
+  const absl::StatusOr<Program> program = LoadProgram(arguments.path);
+  if (!program.ok()) return FailReading(program.status());
+  for (const std::string& caveat : program->caveats) PrintWarning(ShowForeign(caveat));
+  const absl::StatusOr<ReplayResult> result = Replay(*program, *options);
+  if (!result.ok()) return FailReading(result.status());
+  const ExitCode printed =
+      Print(arguments.json ? Dump(ReplayJson(*result))
+                           : ReplayText(arguments.path, *program, *options, *result));
+  if (printed != ExitCode::kOk) return printed;
+  return result->completed() ? ExitCode::kOk : ExitCode::kRequestFailed;
+}
+
 }  // namespace
 
 void AddOptionsCommand(CLI::App* command, ExitCode* exit_code) {
@@ -133,6 +184,31 @@ void AddReportCommand(CLI::App* command, ExitCode* exit_code) {
   command->add_option("--title", *title, "what the page is called; default: the recording's path");
   command->callback(
       [=] { *exit_code = RunReport(*path, *output, title->empty() ? *path : *title); });
+}
+
+void AddReplayCommand(CLI::App* command, ExitCode* exit_code) {
+  constexpr double kLagMsMax = 3600e3;
+  auto arguments = std::make_shared<ReplayArguments>();
+  command
+      ->add_option("file", arguments->path,
+                   "a recording of one device, or a CSV trace of PyTorch's allocator (.csv, "
+                   ".csv.zst; see bench/traces)")
+      ->required();
+  command->add_option("--conf", arguments->conf,
+                      "options of the allocator, as in OFFCUT_CONF; the environment is not read");
+  command->add_option("--cap", arguments->cap,
+                      "limit on reserved memory: bytes, or with KiB, MiB, GiB");
+  command
+      ->add_option("--lag", arguments->lag_ms, "milliseconds that the device runs behind the host")
+      ->check(CLI::Range(0.0, kLagMsMax))
+      ->capture_default_str();
+  std::vector<std::string> cards;
+  for (const sim::Card& card : sim::Cards()) cards.emplace_back(card.key);
+  command->add_option("--card", arguments->card, "the GPU that is simulated")
+      ->check(CLI::IsMember(cards))
+      ->capture_default_str();
+  command->add_flag("--json", arguments->json, "as JSON");
+  command->callback([=] { *exit_code = RunReplay(*arguments); });
 }
 
 ExitCode Print(absl::string_view text) {

@@ -1,0 +1,56 @@
+// MeteredDriver: forwards every call to a SimDriver and keeps account of what the calls would have
+// cost (driver_costs.h), of stalls of the host, and of address space.
+//
+// Changes neither results nor the simulated time: the account stands beside the run. Not
+// thread-safe: for one allocator's calls.
+
+#ifndef OFFCUT_ALLOCATOR_REPLAY_METERED_DRIVER_H_
+#define OFFCUT_ALLOCATOR_REPLAY_METERED_DRIVER_H_
+
+#include <cstdint>
+
+#include "absl/container/flat_hash_map.h"
+#include "allocator/base/units.h"
+#include "allocator/driver/forwarding_driver.h"
+#include "allocator/sim/sim_driver.h"
+
+namespace offcut {
+
+struct DriverMeter {
+  uint64_t calls = 0;  // of all kinds
+  uint64_t ns = 0;     // modelled
+  uint64_t waits = 0;  // calls that stalled the host for the device
+  uint64_t wait_ns = 0;
+  Bytes address_bytes = 0;  // reserved now
+  Bytes address_bytes_peak = 0;
+};
+
+class MeteredDriver final : public ForwardingDriver {
+ public:
+  // `driver` must outlive this.
+  explicit MeteredDriver(SimDriver& driver)
+      : ForwardingDriver(&driver), clock_(driver.model().clock()) {}
+
+  const DriverMeter& meter() const { return meter_; }
+
+  absl::StatusOr<DevicePtr> ReserveAddress(DeviceIndex device, Bytes bytes, Bytes alignment,
+                                           DevicePtr hint) override;
+  absl::Status FreeAddress(DevicePtr address, Bytes bytes) override;
+  absl::Status Map(DevicePtr address, Bytes bytes, PhysicalHandle handle) override;
+  absl::Status SetAccess(DevicePtr address, Bytes bytes, DeviceIndex device) override;
+  absl::Status Unmap(DevicePtr address, Bytes bytes) override;
+
+ private:
+  absl::Status Before(DriverCall call) override;
+  void After(DriverCall call, const absl::Status& status) override;
+  uint64_t HandlesIn(DevicePtr address, Bytes bytes) const;
+
+  const sim::SimClock& clock_;
+  uint64_t waited_before_ns_ = 0;
+  DriverMeter meter_;
+  absl::flat_hash_map<DevicePtr, Bytes> mappings_;  // by address: size
+};
+
+}  // namespace offcut
+
+#endif  // OFFCUT_ALLOCATOR_REPLAY_METERED_DRIVER_H_

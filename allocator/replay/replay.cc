@@ -1,0 +1,239 @@
+#include "allocator/replay/replay.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/base/optimization.h"
+#include "absl/strings/str_cat.h"
+#include "allocator/base/clock.h"
+#include "allocator/base/status_macros.h"
+#include "allocator/core/address_map.h"
+#include "allocator/core/device_allocator.h"
+#include "allocator/replay/driver_costs.h"
+#include "allocator/replay/metered_driver.h"
+#include "allocator/sim/sim_driver.h"
+
+namespace offcut {
+namespace {
+
+constexpr DeviceIndex kDevice = 0;
+
+Bytes LimitOf(const ReplayOptions& options) {
+  const Bytes limit = std::min(options.cap, options.config.memory_limit_mb().bytes());
+  const double fraction = options.config.per_process_memory_fraction();
+  if (fraction >= 1) return limit;
+  return std::min(limit,
+                  static_cast<Bytes>(fraction * static_cast<double>(options.machine.TotalBytes())));
+}
+
+ReplayFigures Difference(const ReplayFigures& later, const ReplayFigures& earlier) {
+  return {.events = later.events - earlier.events,
+          .driver_calls = later.driver_calls - earlier.driver_calls,
+          .driver_ns = later.driver_ns - earlier.driver_ns,
+          .remap_ns = later.remap_ns - earlier.remap_ns,
+          .growth_ns = later.growth_ns - earlier.growth_ns,
+          .moves = later.moves - earlier.moves,
+          .remapped_bytes = later.remapped_bytes - earlier.remapped_bytes,
+          .move_batches = later.move_batches - earlier.move_batches,
+          .waits = later.waits - earlier.waits,
+          .wait_ns = later.wait_ns - earlier.wait_ns};
+}
+
+template <typename C>
+void SetMoves(const C& counters, ReplayFigures* figures) {
+  if constexpr (requires { counters.moves; }) {
+    figures->moves = counters.moves;
+    figures->remapped_bytes = counters.moved_bytes;
+    figures->move_batches = counters.move_batches;
+    figures->remap_ns = counters.moves * kMoveNs;
+  }
+}
+
+template <typename C>
+uint64_t LargestBatch(const C& counters) {
+  if constexpr (requires { counters.largest_move_batch; }) return counters.largest_move_batch;
+  return 0;
+}
+
+// One simulated machine with an allocator, and the state of playing a program into it.
+class Player {
+ public:
+  static absl::StatusOr<std::unique_ptr<Player>> Create(const Program& program,
+                                                        const ReplayOptions& options);
+
+  // Plays operations [begin, end) of the program; stops at a request that fails.
+  absl::Status Play(size_t begin, size_t end);
+
+  bool failed() const { return !failure_.ok(); }
+  ReplayFigures Figures() const;
+  ReplayResult Result() const;
+
+ private:
+  Player(const Program& program, const ReplayOptions& options)
+      : program_(program),
+        driver_(sim::SimOptions{.card = options.machine.card,
+                                .memory_bytes = options.machine.memory_bytes,
+                                .lag_ns = options.lag_ns,
+                                .outside_bytes = options.machine.outside_bytes}),
+        clock_(driver_.clock()) {}
+
+  absl::Status CreateStreams();
+  // Other streams use the block of `operation`, a free, until its done_ns.
+  absl::Status UseUntilDoneSlow(const Operation& operation);
+
+  const Program& program_;
+  SimDriver driver_;
+  MeteredDriver metered_{driver_};
+  const Clock clock_;
+  AddressMap address_map_;
+  std::unique_ptr<DeviceAllocator> allocator_;
+  std::vector<StreamHandle> streams_;
+  std::vector<StreamHandle> use_streams_;
+  std::vector<uint64_t> use_stream_done_ns_;
+  std::vector<DevicePtr> addresses_;  // by slot
+  uint64_t time_ns_ = 0;              // of the program
+  uint64_t events_ = 0;
+  absl::Status failure_;
+};
+
+absl::StatusOr<std::unique_ptr<Player>> Player::Create(const Program& program,
+                                                       const ReplayOptions& options) {
+  OFFCUT_RETURN_IF_ERROR(options.config.layout().status());
+  std::unique_ptr<Player> player(new Player(program, options));
+  OFFCUT_ASSIGN_OR_RETURN(
+      player->allocator_,
+      DeviceAllocator::Create(player->metered_, kDevice, player->clock_, player->address_map_,
+                              options.sinks, LimitOf(options)));
+  OFFCUT_RETURN_IF_ERROR(player->CreateStreams());
+  player->addresses_.resize(program.slots);
+  return player;
+}
+
+absl::Status Player::CreateStreams() {
+  // As PyTorch's: they do not wait for the legacy default stream.
+  const auto create = [this](std::vector<StreamHandle>& streams) -> absl::Status {
+    OFFCUT_ASSIGN_OR_RETURN(const StreamHandle stream, driver_.model().streams().CreateStream(
+                                                           kDevice, {.non_blocking = true}));
+    streams.push_back(stream);
+    return absl::OkStatus();
+  };
+  for (const bool is_default : program_.stream_is_default) {
+    if (is_default) {
+      streams_.push_back(nullptr);
+    } else {
+      OFFCUT_RETURN_IF_ERROR(create(streams_));
+    }
+  }
+  for (uint16_t i = 0; i < program_.use_streams; ++i) OFFCUT_RETURN_IF_ERROR(create(use_streams_));
+  use_stream_done_ns_.resize(program_.use_streams);
+  return absl::OkStatus();
+}
+
+absl::Status Player::Play(size_t begin, size_t end) {
+  DeviceAllocator& allocator = *allocator_;
+  for (size_t i = begin; i < end; ++i) {
+    const Operation& operation = program_.operations[i];
+    if (operation.time_ns != time_ns_) {
+      driver_.AdvanceNs(operation.time_ns - time_ns_);
+      time_ns_ = operation.time_ns;
+    }
+    switch (operation.kind) {
+      case OperationKind::kAllocate: {
+        absl::StatusOr<DevicePtr> address =
+            allocator.Allocate(streams_[operation.stream], operation.bytes);
+        if (ABSL_PREDICT_FALSE(!address.ok())) {
+          failure_ = std::move(address).status();
+          return absl::OkStatus();
+        }
+        addresses_[operation.slot] = *address;
+        ++events_;
+        break;
+      }
+      case OperationKind::kFree:
+        if (operation.done_ns != 0) OFFCUT_RETURN_IF_ERROR(UseUntilDoneSlow(operation));
+        OFFCUT_RETURN_IF_ERROR(allocator.Free(addresses_[operation.slot]));
+        ++events_;
+        break;
+      case OperationKind::kUse:
+        OFFCUT_RETURN_IF_ERROR(
+            allocator.RecordStream(addresses_[operation.slot], streams_[operation.stream]));
+        break;
+      case OperationKind::kEmptyCache:
+        allocator.EmptyCache();
+        break;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Player::UseUntilDoneSlow(const Operation& operation) {
+  sim::DeviceModel& model = driver_.model();
+  const StreamHandle stream = use_streams_[operation.stream];
+  uint64_t& stream_done_ns = use_stream_done_ns_[operation.stream];
+  // What made the host late made the other stream's work late too.
+  const uint64_t done_ns = operation.done_ns + model.clock().WaitedNs();
+  const uint64_t start_ns =
+      std::max(model.clock().NowNs() + model.streams().lag_ns(), stream_done_ns);
+  OFFCUT_ASSIGN_OR_RETURN(
+      const sim::Submission submitted,
+      model.streams().Submit(kDevice, stream, done_ns > start_ns ? done_ns - start_ns : 0));
+  stream_done_ns = submitted.done_ns;
+  return allocator_->RecordStream(addresses_[operation.slot], stream);
+}
+
+ReplayFigures Player::Figures() const {
+  const Counters counters = allocator_->counters();
+  const DriverMeter& meter = metered_.meter();
+  ReplayFigures figures = {.events = events_,
+                           .driver_calls = meter.calls,
+                           .driver_ns = meter.ns,
+                           .growth_ns = counters.granules_created * kFirstMappingNs,
+                           .waits = meter.waits,
+                           .wait_ns = meter.wait_ns};
+  SetMoves(counters, &figures);
+  return figures;
+}
+
+ReplayResult Player::Result() const {
+  ReplayResult result = {.address_bytes_peak = metered_.meter().address_bytes_peak,
+                         .whole = Figures(),
+                         .span_ns = program_.span_ns,
+                         .counters = allocator_->counters()};
+  result.peak_live_bytes = static_cast<Bytes>(result.counters.live_bytes[0].peak);
+  result.largest_batch = LargestBatch(result.counters);
+  result.peak_reserved_bytes = static_cast<Bytes>(result.counters.reserved_bytes[0].peak);
+  if (failed()) {
+    result.failed_at_event = events_;
+    result.failure = std::string(failure_.message());
+  }
+  return result;
+}
+
+}  // namespace
+
+double ReplayResult::live_over_reserved() const {
+  if (peak_reserved_bytes == 0) return 0;
+  return static_cast<double>(peak_live_bytes) / static_cast<double>(peak_reserved_bytes);
+}
+
+absl::StatusOr<ReplayResult> Replay(const Program& program, const ReplayOptions& options) {
+  OFFCUT_ASSIGN_OR_RETURN(const std::unique_ptr<Player> player, Player::Create(program, options));
+  const std::vector<Operation>& operations = program.operations;
+  const auto half = std::partition_point(
+      operations.begin(), operations.end(),
+      [&program](const Operation& operation) { return operation.time_ns < program.span_ns / 2; });
+  const size_t half_index = half - operations.begin();
+  const Clock& wall = Clock::Real();
+  const uint64_t begin_ns = wall.NowNs();
+  OFFCUT_RETURN_IF_ERROR(player->Play(0, half_index));
+  const ReplayFigures first_half = player->Figures();
+  if (!player->failed()) OFFCUT_RETURN_IF_ERROR(player->Play(half_index, operations.size()));
+  const uint64_t end_ns = wall.NowNs();
+  ReplayResult result = player->Result();
+  result.second_half = Difference(result.whole, first_half);
+  result.seconds = static_cast<double>(end_ns - begin_ns) * 1e-9;
+  return result;
+}
+
+}  // namespace offcut
