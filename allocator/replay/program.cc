@@ -132,7 +132,7 @@ void ProgramBuilder::AssignUseStreams() {
   std::vector<uint64_t> last_done_ns;  // of each use stream
   for (Operation& operation : program_.operations) {
     if (operation.kind != OperationKind::kFree || operation.done_ns == 0) continue;
-    if (operation.done_ns == kUnfinished) operation.done_ns = program_.span_ns;
+    if (operation.done_ns == kUnfinished) operation.done_ns = program_.span_ns + 1;
     // The stream whose last use is done latest, but not after this one.
     size_t chosen = last_done_ns.size();
     for (size_t i = 0; i < last_done_ns.size(); ++i) {

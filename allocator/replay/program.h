@@ -100,7 +100,7 @@ class ProgramBuilder {
   bool IsLive(DevicePtr address) const;
 
   // The program, once all entries were given. Blocks that were freed and never finished are in use
-  // to the end.
+  // beyond the end.
   Program Finish() &&;
 
  private:

@@ -14,12 +14,10 @@
 
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "allocator/base/status_macros.h"
 #include "allocator/trace/recorder.h"
 #include "tests/cli/csv_trace.h"
@@ -150,9 +148,7 @@ absl::Status MakeAll(const std::filesystem::path& parent, const std::vector<std:
       parent / "hostile", {{"</script><img src=x onerror=\"document.title='owned'\">\xff\u2028",
                             SmallScript().events()}}));
   for (const std::string& trace : traces) {
-    std::ifstream csv(trace);
-    if (!csv) return absl::NotFoundError(absl::StrCat("cannot read ", trace));
-    OFFCUT_ASSIGN_OR_RETURN(const std::vector<Event> events, ReadCsvTrace(csv, {.steps = 16}));
+    OFFCUT_ASSIGN_OR_RETURN(const std::vector<Event> events, ReadCsvTrace(trace, {.steps = 16}));
     OFFCUT_RETURN_IF_ERROR(
         Record(parent / std::filesystem::path(trace).stem(), {{"NVIDIA H200", events}}));
   }

@@ -1,10 +1,10 @@
-// Reads an allocation trace recorded under stock PyTorch (time_us,action,address,size,stream) as
-// the events that an allocator with PyTorch's layout would have emitted: each segment one granule.
+// Reads an allocation trace recorded under stock PyTorch (replay/csv_trace.h) as the events that an
+// allocator with PyTorch's layout would have emitted: each segment one granule.
 
 #ifndef OFFCUT_TESTS_CLI_CSV_TRACE_H_
 #define OFFCUT_TESTS_CLI_CSV_TRACE_H_
 
-#include <istream>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -20,7 +20,8 @@ struct CsvTraceOptions {
   Bytes device_total_bytes = 141 * kGiB;
 };
 
-absl::StatusOr<std::vector<Event>> ReadCsvTrace(std::istream& csv, const CsvTraceOptions& options);
+absl::StatusOr<std::vector<Event>> ReadCsvTrace(const std::string& path,
+                                                const CsvTraceOptions& options);
 
 }  // namespace offcut
 

@@ -101,8 +101,9 @@ class ProgramTest : public testing::Test {
 TEST_F(ProgramTest, HelpListsCommandsAndExitCodes) {
   const Outcome outcome = Run("--help");
   EXPECT_EQ(outcome.exit_code, 0);
-  EXPECT_THAT(outcome.out, AllOf(HasSubstr("options"), HasSubstr("inspect"), HasSubstr("check"),
-                                 HasSubstr("report"), HasSubstr("Exit codes:")));
+  EXPECT_THAT(outcome.out,
+              AllOf(HasSubstr("options"), HasSubstr("inspect"), HasSubstr("check"),
+                    HasSubstr("report"), HasSubstr("replay"), HasSubstr("Exit codes:")));
   EXPECT_EQ(Run("inspect --help").exit_code, 0);
 }
 
@@ -249,6 +250,81 @@ TEST_F(ProgramTest, NoDamageToAFileCrashesIt) {
       EXPECT_THAT(outcome.exit_code, testing::AnyOf(0, 1, 3)) << command;
     }
   }
+}
+
+class ReplayProgramTest : public ProgramTest {
+ protected:
+  std::string Trace() const {
+    const fs::path path = directory_ / "trace.csv";
+    WriteFile(path,
+              "time_us,action,address,size,stream\n"
+              "0,segment_alloc,0x7f0000000000,20971520,0\n"
+              "5,alloc,0x7f0000000000,10485760,0\n"
+              "9,alloc,0x7f0000a00000,5242880,0\n"
+              "100,free_requested,0x7f0000000000,10485760,0\n"
+              "100,free_completed,0x7f0000000000,10485760,0\n"
+              "200,alloc,0x7f0000000000,8388608,0\n");
+    return path.string();
+  }
+  Outcome Replay(const std::string& arguments) const {
+    return Run(absl::StrCat("replay '", Trace(), "' ", arguments));
+  }
+};
+
+TEST_F(ReplayProgramTest, TellsFiguresAsJson) {
+  const Outcome outcome = Replay("--json");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.error;
+  const json figures = json::parse(outcome.out);
+  EXPECT_EQ(figures["peak_live_bytes"], 15 * kMiB);
+  EXPECT_EQ(figures["events"], 4);
+  EXPECT_EQ(figures["completed"], true);
+  EXPECT_GE(figures["peak_reserved_bytes"], 15 * kMiB);
+}
+
+TEST_F(ReplayProgramTest, TellsFiguresToPeople) {
+  const Outcome outcome = Replay("--lag 5");
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("15.0 MiB"), HasSubstr("5.00 ms behind the host"),
+                                 HasSubstr("NVIDIA H200")));
+}
+
+TEST_F(ReplayProgramTest, ACapThatIsTooSmallIsExitCode5WithTheFigures) {
+  EXPECT_EQ(Replay("--cap 20MiB").exit_code, 0);
+  const Outcome outcome = Replay("--cap 8MiB --json");
+  EXPECT_EQ(outcome.exit_code, 5);
+  EXPECT_EQ(json::parse(outcome.out)["failed_at_event"], 0);
+  EXPECT_THAT(Replay("--conf memory_limit_mb:8").out, HasSubstr("the limit on reserved memory"));
+}
+
+TEST_F(ReplayProgramTest, ReplaysARecording) {
+  const fs::path recording = Record(SmallRun());
+  const Outcome outcome = Run(absl::StrCat("replay --json '", recording.string(), "'"));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.error;
+  EXPECT_EQ(json::parse(outcome.out)["events"], 5);
+  EXPECT_EQ(json::parse(outcome.out)["peak_live_bytes"], 3 * kMiB + 1000);
+}
+
+TEST_F(ReplayProgramTest, WhatIsWrongWithTheCommandLineIsToldAndExitCode2) {
+  EXPECT_THAT(Replay("--cap much").error, HasSubstr("--cap must be a size such as 20GiB"));
+  EXPECT_THAT(Replay("--conf memory_limit:8").error, HasSubstr("did you mean 'memory_limit_mb'?"));
+  EXPECT_THAT(Replay("--lag nan").error, HasSubstr("--lag must be"));
+  for (const char* arguments : {"--cap much", "--conf memory_limit:8", "--conf backend:x",
+                                "--lag -1", "--lag nan", "--card GTX", "--jso", "another"}) {
+    EXPECT_EQ(Replay(arguments).exit_code, 2) << arguments;
+  }
+}
+
+TEST_F(ReplayProgramTest, WhatIsWrongWithTheFileIsToldAndExitCode3) {
+  const std::string path = (directory_ / "wrong.csv").string();
+  for (const char* text : {"", "garbage", "time_us,action,address,size,stream\n1,alloc\n",
+                           "\x28\xB5\x2F\xFDgarbage"}) {
+    WriteFile(path, text);
+    const Outcome outcome = Run(absl::StrCat("replay '", path, "'"));
+    EXPECT_EQ(outcome.exit_code, 3) << text;
+    EXPECT_THAT(outcome.error, HasSubstr("wrong.csv")) << text;
+    EXPECT_EQ(outcome.out, "");
+  }
+  EXPECT_EQ(Run("replay missing.csv").exit_code, 3);
 }
 
 TEST_F(ProgramTest, AFullDiskBelowTheOutputIsExitCode4) {

@@ -1,0 +1,65 @@
+#include "allocator/replay/metered_driver.h"
+
+#include "allocator/replay/driver_costs.h"
+#include "gtest/gtest.h"
+
+namespace offcut {
+namespace {
+
+constexpr Bytes kGranule = 2 * kMiB;
+
+class MeteredDriverTest : public testing::Test {
+ protected:
+  MeteredDriverTest() { EXPECT_TRUE(driver_.Initialize().ok()); }
+
+  // What `calls` costs by the meter.
+  template <typename Calls>
+  uint64_t CostOf(Calls&& calls) {
+    const uint64_t before_ns = driver_.meter().ns;
+    EXPECT_TRUE(calls().ok());
+    return driver_.meter().ns - before_ns;
+  }
+
+  SimDriver sim_;
+  MeteredDriver driver_{sim_};
+};
+
+TEST_F(MeteredDriverTest, RangesCostByTheHandlesInThem) {
+  const DevicePtr range = *driver_.ReserveAddress(0, 8 * kGranule, 0, 0);
+  const Bytes sizes[] = {kGranule, 4 * kGranule, kGranule};
+  DevicePtr end = range;
+  for (const Bytes size : sizes) {
+    const PhysicalHandle handle = *driver_.CreateMemory(0, size);
+    EXPECT_EQ(CostOf([&] { return driver_.Map(end, size, handle); }), kMapNs);
+    end += size;
+  }
+  EXPECT_EQ(CostOf([&] { return driver_.SetAccess(range, end - range, 0); }), 3 * kSetAccessNs);
+  EXPECT_EQ(CostOf([&] { return driver_.Unmap(range, 5 * kGranule); }), 2 * kUnmapNs);
+  EXPECT_EQ(CostOf([&] { return driver_.Unmap(range + 5 * kGranule, kGranule); }), kUnmapNs);
+}
+
+TEST_F(MeteredDriverTest, CountsCallsAndAddressSpaceAtItsPeak) {
+  const uint64_t before = driver_.meter().calls;
+  const DevicePtr one = *driver_.ReserveAddress(0, 8 * kGranule, 0, 0);
+  const DevicePtr other = *driver_.ReserveAddress(0, 4 * kGranule, 0, 0);
+  EXPECT_TRUE(driver_.FreeAddress(one, 8 * kGranule).ok());
+  EXPECT_FALSE(driver_.FreeAddress(other, 8 * kGranule).ok());
+  EXPECT_EQ(driver_.meter().calls - before, 4);
+  EXPECT_EQ(driver_.meter().address_bytes, 4 * kGranule);
+  EXPECT_EQ(driver_.meter().address_bytes_peak, 12 * kGranule);
+}
+
+TEST_F(MeteredDriverTest, AWaitCountsOnlyIfTheHostStalls) {
+  const EventHandle event = *driver_.CreateEvent(0);
+  EXPECT_TRUE(driver_.SynchronizeDevice(0).ok());
+  EXPECT_EQ(driver_.meter().waits, 0);
+  ASSERT_TRUE(sim_.model().streams().Submit(0, nullptr, 500).ok());
+  ASSERT_TRUE(driver_.RecordEvent(0, event, nullptr).ok());
+  EXPECT_TRUE(driver_.SynchronizeEvent(0, event).ok());
+  EXPECT_TRUE(driver_.SynchronizeEvent(0, event).ok());
+  EXPECT_EQ(driver_.meter().waits, 1);
+  EXPECT_EQ(driver_.meter().wait_ns, 500);
+}
+
+}  // namespace
+}  // namespace offcut
