@@ -48,7 +48,7 @@ void Library::ReadOptions() {
   if (config.ok()) {
     config_ = *std::move(config);
     for (const std::string& warning : config_.warnings()) Tell(warning);
-    if (const absl::StatusOr<Layout> layout = config_.layout(); !layout.ok()) {
+    if (const absl::StatusOr<LayoutKind> layout = config_.layout(); !layout.ok()) {
       start_status_ = layout.status();
       Tell(start_status_.message());
     }
@@ -138,7 +138,7 @@ absl::StatusOr<DeviceAllocator*> Library::MakeAllocatorSlow(DeviceIndex device) 
   if (fraction < 0) fraction = config_.per_process_memory_fraction();
   OFFCUT_ASSIGN_OR_RETURN(
       std::unique_ptr<DeviceAllocator> allocator,
-      DeviceAllocator::Create(*driver_, device, Clock::Real(), address_map_, std::move(sinks),
+      DeviceAllocator::Create(*driver_, device, Clock::Real(), address_map_, config_, std::move(sinks),
                               LimitFor(fraction, properties.total_bytes)));
   DeviceAllocator* const made = allocator.release();
   allocators_[static_cast<size_t>(device)].store(made, std::memory_order_release);

@@ -243,7 +243,7 @@ absl::StatusOr<Config> Config::FromEnvironment() {
                 .pytorch_alloc_conf = Environment("PYTORCH_ALLOC_CONF")});
 }
 
-absl::StatusOr<Layout> Config::layout() const {
+absl::StatusOr<LayoutKind> Config::layout() const {
   const auto refuse = [&](Option option, absl::string_view layout) {
     const std::string given = absl::StrCat(Describe(option).key, ":", text(option));
     return absl::UnimplementedError(absl::StrCat(
@@ -253,7 +253,7 @@ absl::StatusOr<Layout> Config::layout() const {
   };
   if (backend() == Backend::kCudaMallocAsync) return refuse(Option::backend, "async");
   if (!expandable_segments()) return refuse(Option::expandable_segments, "segments");
-  return Layout::kArena;
+  return LayoutKind::kArena;
 }
 
 std::string Config::text(Option option) const {

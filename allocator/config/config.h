@@ -48,7 +48,7 @@ enum class Origin : uint8_t { kDefault, kPytorchAllocConf, kPytorchCudaAllocConf
 // "default", or the name of the environment variable.
 absl::string_view OriginName(Origin origin);
 
-enum class Layout : uint8_t { kArena, kSegments, kAsync };
+enum class LayoutKind : uint8_t { kArena, kSegments, kAsync };
 
 enum class OptionStatus : uint8_t { kWorks, kNotYet, kNoMeaning };
 
@@ -94,7 +94,7 @@ class Config {
 
   // The layout that the options ask for. Unimplemented, naming the option, its origin and the
   // remedy, for one that is not built yet; never another layout in its place.
-  absl::StatusOr<Layout> layout() const;
+  absl::StatusOr<LayoutKind> layout() const;
 
   Origin origin(Option option) const { return sources_[static_cast<size_t>(option)].origin; }
   // The value as it was given, without whitespace, or the default's text.

@@ -109,6 +109,14 @@ bool ReadValue(absl::Span<const Token> tokens, Backend* value, size_t*) {
   return tokens.size() == 1 && tokens[0].text == ShowValue(*value);
 }
 
+bool ReadValue(absl::Span<const Token> tokens, RemapMode* value, size_t*) {
+  for (const RemapMode mode : {RemapMode::kOff, RemapMode::kWait, RemapMode::kAlias}) {
+    *value = mode;
+    if (tokens.size() == 1 && tokens[0].text == ShowValue(mode)) return true;
+  }
+  return false;
+}
+
 bool ReadValue(absl::Span<const Token> tokens, Divisions* value, size_t* bad_token) {
   if (tokens[0].Is('[')) return ReadDivisionsList(tokens, value, bad_token);
   uint64_t divisions = 0;
@@ -127,6 +135,17 @@ std::string ShowValue(Mebibytes value) {
 }
 std::string ShowValue(Backend value) {
   return value == Backend::kNative ? "native" : "cudaMallocAsync";
+}
+std::string ShowValue(RemapMode value) {
+  switch (value) {
+    case RemapMode::kOff:
+      return "off";
+    case RemapMode::kWait:
+      return "wait";
+    case RemapMode::kAlias:
+      return "alias";
+  }
+  return "?";
 }
 
 std::string ShowValue(const Divisions& value) {

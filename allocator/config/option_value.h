@@ -34,6 +34,9 @@ struct Mebibytes {
 
 enum class Backend : uint8_t { kNative, kCudaMallocAsync };
 
+// Whether and when the arena layout moves granules; see allocator/README.md.
+enum class RemapMode : uint8_t { kOff, kWait, kAlias };
+
 // Per range of sizes, into how many parts a power of two is divided for rounding; 0: no rounding.
 // Slot i holds sizes from 2^i MiB up to 2^(i+1); the first also everything below, the last above.
 struct Divisions {
@@ -62,6 +65,7 @@ bool ReadValue(absl::Span<const Token> tokens, uint64_t* value, size_t* bad_toke
 bool ReadValue(absl::Span<const Token> tokens, double* value, size_t* bad_token);
 bool ReadValue(absl::Span<const Token> tokens, Mebibytes* value, size_t* bad_token);
 bool ReadValue(absl::Span<const Token> tokens, Backend* value, size_t* bad_token);
+bool ReadValue(absl::Span<const Token> tokens, RemapMode* value, size_t* bad_token);
 bool ReadValue(absl::Span<const Token> tokens, Divisions* value, size_t* bad_token);
 
 // Text that reads back as the value (for Divisions, with all 16 slots unless they are equal).
@@ -70,6 +74,7 @@ std::string ShowValue(uint64_t value);
 std::string ShowValue(double value);
 std::string ShowValue(Mebibytes value);
 std::string ShowValue(Backend value);
+std::string ShowValue(RemapMode value);
 std::string ShowValue(const Divisions& value);
 
 }  // namespace offcut

@@ -1,10 +1,12 @@
 #include "allocator/core/arena.h"
 
+#include <algorithm>
+
 #include "allocator/base/check.h"
 
 namespace offcut {
 
-Arena::Arena(DevicePtr base, Bytes bytes, Bytes granularity, uint16_t pool, FreeIndex& free,
+Arena::Arena(DevicePtr base, Bytes bytes, Bytes granularity, Pool& pool, FreeIndex& free,
              BlockStore& store)
     : base_(base),
       bytes_(bytes),
@@ -17,6 +19,7 @@ Arena::Arena(DevicePtr base, Bytes bytes, Bytes granularity, uint16_t pool, Free
   first_->address = base;
   first_->size = bytes;
   first_->arena = this;
+  first_->pool = &pool;
   first_->state = BlockState::kGap;
   Index(first_);
 }
@@ -31,19 +34,59 @@ Block* Arena::TakeFront(Block* free_tile, Bytes size, BlockState state) {
   return free_tile;
 }
 
-Block* Arena::GiveBack(Block* tile) {
+Block* Arena::GiveBack(Block* tile, uint64_t epoch) {
   tile->state = BlockState::kFree;
+  tile->epoch = epoch;
   return Settle(tile);
 }
 
-Block* Arena::GapBecameFree(DevicePtr address, Bytes bytes) {
+Block* Arena::GapBecameFree(DevicePtr address, Bytes bytes, uint64_t epoch) {
+  Block* tile = CutOut(GapAt(address), address, bytes);
+  tile->state = BlockState::kFree;
+  tile->epoch = epoch;
+  return Settle(tile);
+}
+
+void Arena::FreeBecameGap(Block* free_tile, DevicePtr address, Bytes bytes) {
+  Block* tile = CutOut(free_tile, address, bytes);
+  tile->state = BlockState::kGap;
+  tile->epoch = 0;
+  Settle(tile);
+}
+
+Block* Arena::FreeBecameOld(Block* free_tile, DevicePtr address, Bytes bytes, uint64_t epoch) {
+  Block* tile = CutOut(free_tile, address, bytes);
+  tile->state = BlockState::kOld;
+  tile->epoch = epoch;
+  return tile;
+}
+
+Block* Arena::GapBecameOld(DevicePtr address, Bytes bytes, uint64_t epoch) {
+  Block* tile = CutOut(GapAt(address), address, bytes);
+  tile->state = BlockState::kOld;
+  tile->epoch = epoch;
+  return tile;
+}
+
+Block* Arena::OldBecameGap(Block* old_tile, Bytes bytes) {
+  Block* const rest = old_tile->size > bytes ? SplitOff(old_tile, bytes) : nullptr;
+  old_tile->state = BlockState::kGap;
+  old_tile->epoch = 0;
+  Settle(old_tile);
+  return rest;
+}
+
+Block* Arena::GapAt(DevicePtr address) const {
   Block probe;
   probe.address = address;
-  auto it = gaps_.upper_bound(&probe);
-  OFFCUT_CHECK(it != gaps_.begin(), "no gap at the mapped address");
-  Block* tile = *std::prev(it);
+  const auto it = gaps_.upper_bound(&probe);
+  OFFCUT_CHECK(it != gaps_.begin(), "no gap at the address");
+  return *std::prev(it);
+}
+
+Block* Arena::CutOut(Block* tile, DevicePtr address, Bytes bytes) {
   OFFCUT_CHECK(address >= tile->address && address + bytes <= tile->end(),
-               "mapped a range that is not within one gap");
+               "a range that is not within one tile");
   Unindex(tile);
   if (tile->address < address) {
     Block* rest = SplitOff(tile, address - tile->address);
@@ -51,23 +94,7 @@ Block* Arena::GapBecameFree(DevicePtr address, Bytes bytes) {
     tile = rest;
   }
   if (tile->size > bytes) Index(SplitOff(tile, bytes));
-  tile->state = BlockState::kFree;
-  return Settle(tile);
-}
-
-void Arena::FreeBecameGap(Block* free_tile, DevicePtr address, Bytes bytes) {
-  OFFCUT_CHECK(address >= free_tile->address && address + bytes <= free_tile->end(),
-               "unmapped a range that is not within one free block");
-  Unindex(free_tile);
-  Block* tile = free_tile;
-  if (tile->address < address) {
-    Block* rest = SplitOff(tile, address - tile->address);
-    Index(tile);
-    tile = rest;
-  }
-  if (tile->size > bytes) Index(SplitOff(tile, bytes));
-  tile->state = BlockState::kGap;
-  Settle(tile);
+  return tile;
 }
 
 Block* Arena::SplitOff(Block* tile, Bytes size) {
@@ -75,6 +102,8 @@ Block* Arena::SplitOff(Block* tile, Bytes size) {
   rest->address = tile->address + size;
   rest->size = tile->size - size;
   rest->arena = this;
+  rest->pool = &pool_;
+  rest->epoch = tile->epoch;
   rest->state = tile->state;
   rest->previous = tile;
   rest->next = tile->next;
@@ -86,6 +115,7 @@ Block* Arena::SplitOff(Block* tile, Bytes size) {
 
 void Arena::Absorb(Block* tile, Block* next) {
   tile->size += next->size;
+  tile->epoch = std::max(tile->epoch, next->epoch);
   tile->next = next->next;
   if (tile->next != nullptr) tile->next->previous = tile;
   store_.Delete(next);
@@ -106,19 +136,13 @@ Block* Arena::Settle(Block* tile) {
 }
 
 void Arena::Index(Block* tile) {
-  if (tile->state == BlockState::kFree) {
-    free_.Insert(tile);
-  } else {
-    gaps_.insert(tile);
-  }
+  if (tile->state == BlockState::kFree) free_.Insert(tile);
+  if (tile->state == BlockState::kGap) gaps_.insert(tile);
 }
 
 void Arena::Unindex(Block* tile) {
-  if (tile->state == BlockState::kFree) {
-    free_.Remove(tile);
-  } else {
-    gaps_.erase(tile);
-  }
+  if (tile->state == BlockState::kFree) free_.Remove(tile);
+  if (tile->state == BlockState::kGap) gaps_.erase(tile);
 }
 
 }  // namespace offcut

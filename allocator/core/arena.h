@@ -6,8 +6,8 @@
 // Invariants (audit.cc recomputes them):
 //   the tiles cover [base, base + bytes) without overlap, in order of address
 //   no two neighbours are both free, no two are both gaps
-//   gaps begin and end at multiples of the granularity
-//   a granule is mapped if and only if no gap covers it
+//   gaps and old tiles begin and end at multiples of the granularity
+//   a granule is mapped if and only if neither a gap nor an old tile covers it
 
 #ifndef OFFCUT_ALLOCATOR_CORE_ARENA_H_
 #define OFFCUT_ALLOCATOR_CORE_ARENA_H_
@@ -28,16 +28,15 @@ inline constexpr GranuleIndex kNoGranule = 0xFFFFFFFF;
 
 class Arena {
  public:
-  // All gap. `free` and `store` outlive the arena; `pool` is the index of the pool that it belongs
-  // to.
-  Arena(DevicePtr base, Bytes bytes, Bytes granularity, uint16_t pool, FreeIndex& free,
+  // All gap. `free`, `store` and `pool`, which it belongs to, outlive the arena.
+  Arena(DevicePtr base, Bytes bytes, Bytes granularity, Pool& pool, FreeIndex& free,
         BlockStore& store);
 
   DevicePtr base() const { return base_; }
   Bytes bytes() const { return bytes_; }
   DevicePtr end() const { return base_ + bytes_; }
   Bytes granularity() const { return granularity_; }
-  uint16_t pool() const { return pool_; }
+  Pool& pool() const { return pool_; }
   bool Contains(DevicePtr address) const { return address - base_ < bytes_; }
 
   const Block* first_tile() const { return first_; }
@@ -46,15 +45,23 @@ class Arena {
   // free.
   Block* TakeFront(Block* free_tile, Bytes size, BlockState state);
 
-  // Makes a tile that is neither free nor gap free, merged with free neighbours. Returns the free
-  // tile.
-  Block* GiveBack(Block* tile);
+  // Makes a tile that is neither free nor gap free, merged with free neighbours. `epoch`: as
+  // Block::epoch. Returns the free tile.
+  Block* GiveBack(Block* tile, uint64_t epoch);
 
   // A range of one gap, whole granules, was mapped: it becomes free, merged with free neighbours.
-  Block* GapBecameFree(DevicePtr address, Bytes bytes);
+  Block* GapBecameFree(DevicePtr address, Bytes bytes, uint64_t epoch);
 
-  // The whole granules inside a free tile become a gap. Requires: there are some.
+  // Whole granules inside a free tile become a gap.
   void FreeBecameGap(Block* free_tile, DevicePtr address, Bytes bytes);
+
+  // Whole granules inside a free tile were moved away: they become an old tile, which is returned.
+  Block* FreeBecameOld(Block* free_tile, DevicePtr address, Bytes bytes, uint64_t epoch);
+  // Whole granules of a gap have a mapping that could not be removed.
+  Block* GapBecameOld(DevicePtr address, Bytes bytes, uint64_t epoch);
+  // The mappings of the first `bytes` of an old tile are gone. Returns the rest that is still old, or
+  // nullptr.
+  Block* OldBecameGap(Block* old_tile, Bytes bytes);
 
   // Gaps by address.
   struct ByAddress {
@@ -71,6 +78,11 @@ class Arena {
  private:
   size_t Slot(DevicePtr address) const { return (address - base_) / granularity_; }
 
+  // The gap that the range lies in.
+  Block* GapAt(DevicePtr address) const;
+  // Splits a range off a tile, of the same state still and in no index; what is left and right of it
+  // stays indexed.
+  Block* CutOut(Block* tile, DevicePtr address, Bytes bytes);
   // Splits `tile` at `size`; the new tile behind it has the same state and is in no index.
   Block* SplitOff(Block* tile, Bytes size);
   // Appends `next`, which is in no index, to `tile`.
@@ -84,7 +96,7 @@ class Arena {
   const DevicePtr base_;
   const Bytes bytes_;
   const Bytes granularity_;
-  const uint16_t pool_;
+  Pool& pool_;
   FreeIndex& free_;
   BlockStore& store_;
   Block* first_;

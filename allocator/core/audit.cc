@@ -23,7 +23,7 @@ bool IsTaken(BlockState state) {
 
 // The tiles of an arena cover its range without overlap, in order; no two neighbours are both free
 // or both gaps; gaps are whole granules; sizes are multiples of 512.
-absl::Status AuditTiling(const StateView& view, const StateView::ArenaView& arena) {
+absl::Status AuditTiling(const StateView::ArenaView& arena) {
   DevicePtr expected = arena.base;
   const StateView::Tile* before = nullptr;
   for (const StateView::Tile& tile : arena.tiles) {
@@ -39,9 +39,11 @@ absl::Status AuditTiling(const StateView& view, const StateView::ArenaView& aren
       return Broken(
           absl::StrCat("two neighbours at ", At(tile.address), " are both ", ToString(tile.state)));
     }
-    if (tile.state == BlockState::kGap && ((tile.address - arena.base) % view.granularity != 0 ||
-                                           tile.size % view.granularity != 0)) {
-      return Broken(absl::StrCat("the gap at ", At(tile.address), " is not whole granules"));
+    const bool whole_granules = tile.state == BlockState::kGap || tile.state == BlockState::kOld;
+    if (whole_granules && ((tile.address - arena.base) % arena.granularity != 0 ||
+                                           tile.size % arena.granularity != 0)) {
+      return Broken(absl::StrCat("the ", ToString(tile.state), " at ", At(tile.address),
+                                 " is not whole granules"));
     }
     expected = tile.address + tile.size;
     before = &tile;
@@ -54,15 +56,15 @@ absl::Status AuditTiling(const StateView& view, const StateView::ArenaView& aren
 }
 
 // A granule is mapped if and only if no gap covers its place.
-absl::Status AuditMapping(const StateView& view, const StateView::ArenaView& arena) {
+absl::Status AuditMapping(const StateView::ArenaView& arena) {
   std::set<DevicePtr> mapped;
   for (const StateView::MappedGranule& granule : arena.granules) mapped.insert(granule.address);
   std::set<DevicePtr> due;
   for (const StateView::Tile& tile : arena.tiles) {
     if (tile.state == BlockState::kGap) continue;
     const DevicePtr offset = tile.address - arena.base;
-    for (DevicePtr place = offset / view.granularity * view.granularity; place < offset + tile.size;
-         place += view.granularity) {
+    for (DevicePtr place = offset / arena.granularity * arena.granularity; place < offset + tile.size;
+         place += arena.granularity) {
       due.insert(arena.base + place);
     }
   }
@@ -178,31 +180,60 @@ absl::Status AuditTaken(const StateView& view) {
   return absl::OkStatus();
 }
 
-// Every granule is mapped where its arena says, and nowhere twice; reserved is their sum.
+// Every granule has at most one current mapping, where its arena says; every other mapping of it lies
+// in an old tile, and it counts them; old tiles hold no current mapping; reserved is the sum of all.
 absl::Status AuditGranules(const StateView& view) {
-  std::map<uint32_t, DevicePtr> by_arena;
+  std::map<uint32_t, const StateView::GranuleView*> granules;
+  Bytes reserved = 0;
+  size_t due_current = 0, due_old = 0;
+  for (const StateView::GranuleView& granule : view.granules) {
+    granules[granule.index] = &granule;
+    reserved += granule.bytes;
+    if (granule.mapped_at != 0) ++due_current;
+    due_old += granule.old_mappings;
+  }
+  std::map<uint32_t, uint32_t> old_mappings;
+  size_t current = 0, old = 0;
   for (const StateView::ArenaView& arena : view.arenas) {
-    for (const StateView::MappedGranule& granule : arena.granules) {
-      if (!by_arena.emplace(granule.index, granule.address).second) {
-        return Broken(absl::StrCat("granule ", granule.index, " is mapped twice"));
+    std::set<DevicePtr> old_places;
+    for (const StateView::Tile& tile : arena.tiles) {
+      if (tile.state != BlockState::kOld) continue;
+      for (Bytes offset = 0; offset < tile.size; offset += arena.granularity) {
+        old_places.insert(tile.address + offset);
       }
     }
-  }
-  size_t mapped = 0;
-  for (const StateView::GranuleView& granule : view.granules) {
-    if (granule.mapped_at == 0) continue;
-    ++mapped;
-    const auto it = by_arena.find(granule.index);
-    if (it == by_arena.end() || it->second != granule.mapped_at) {
-      return Broken(absl::StrCat("granule ", granule.index, " is not at ", At(granule.mapped_at)));
+    for (const StateView::MappedGranule& mapped : arena.granules) {
+      const auto it = granules.find(mapped.index);
+      if (it == granules.end()) {
+        return Broken(absl::StrCat("the arena at ", At(arena.base), " has a granule ", mapped.index,
+                                   " that does not exist"));
+      }
+      if (it->second->bytes != arena.granularity) {
+        return Broken(absl::StrCat("granule ", mapped.index, " has ", it->second->bytes,
+                                   " bytes in an arena of ", arena.granularity));
+      }
+      const bool is_old = old_places.contains(mapped.address);
+      if (is_old == (it->second->mapped_at == mapped.address)) {
+        return Broken(absl::StrCat("granule ", mapped.index, " is mapped at ", At(mapped.address),
+                                   is_old ? ", an old tile" : ", which is not its place"));
+      }
+      ++(is_old ? old : current);
+      if (is_old) ++old_mappings[mapped.index];
     }
   }
-  if (mapped != by_arena.size()) {
-    return Broken(absl::StrCat(by_arena.size(), " granules in the arenas, ", mapped, " mapped"));
+  for (const auto& [index, count] : old_mappings) {
+    if (granules[index]->old_mappings != count) {
+      return Broken(absl::StrCat("granule ", index, " counts ", granules[index]->old_mappings,
+                                 " old mappings and has ", count));
+    }
   }
-  if (view.reserved_bytes != view.granules.size() * view.granularity) {
-    return Broken(absl::StrCat(view.reserved_bytes, " bytes reserved by ", view.granules.size(),
-                               " granules"));
+  if (current != due_current || old != due_old) {
+    return Broken(absl::StrCat(current, " granules and ", old, " old mappings in the arenas, ",
+                               due_current, " and ", due_old, " by the granules"));
+  }
+  if (view.reserved_bytes != reserved) {
+    return Broken(
+        absl::StrCat(view.reserved_bytes, " bytes reserved by granules of ", reserved));
   }
   return absl::OkStatus();
 }
@@ -220,9 +251,13 @@ absl::Status AuditCounters(const StateView& view) {
     live += static_cast<int64_t>(block.requested);
     allocated += static_cast<int64_t>(block.size);
   }
-  int64_t mapped = 0;
+  int64_t mapped = 0, old = 0, address_space = 0;
   for (const StateView::GranuleView& granule : view.granules) {
-    if (granule.mapped_at != 0) mapped += static_cast<int64_t>(view.granularity);
+    if (granule.mapped_at != 0) mapped += static_cast<int64_t>(granule.bytes);
+    old += static_cast<int64_t>(granule.bytes * granule.old_mappings);
+  }
+  for (const StateView::ArenaView& arena : view.arenas) {
+    address_space += static_cast<int64_t>(arena.bytes);
   }
   const auto expect = [](const char* name, const GaugeBySize& gauge, int64_t due) {
     const int64_t counted = gauge[0].current;
@@ -237,6 +272,8 @@ absl::Status AuditCounters(const StateView& view) {
   OFFCUT_RETURN_IF_ERROR(expect("active_bytes", counters.active_bytes, active));
   OFFCUT_RETURN_IF_ERROR(expect("pending_bytes", counters.pending_bytes, pending));
   OFFCUT_RETURN_IF_ERROR(expect("mapped_bytes", counters.mapped_bytes, mapped));
+  OFFCUT_RETURN_IF_ERROR(expect("old_mapping_bytes", counters.old_mapping_bytes, old));
+  OFFCUT_RETURN_IF_ERROR(expect("address_bytes", counters.address_bytes, address_space));
   return expect("reserved_bytes", counters.reserved_bytes,
                 static_cast<int64_t>(view.reserved_bytes));
 }
@@ -256,8 +293,8 @@ absl::Status AuditAccounting(const StateView& view) {
 
 absl::Status Audit(const StateView& view) {
   for (const StateView::ArenaView& arena : view.arenas) {
-    OFFCUT_RETURN_IF_ERROR(AuditTiling(view, arena));
-    OFFCUT_RETURN_IF_ERROR(AuditMapping(view, arena));
+    OFFCUT_RETURN_IF_ERROR(AuditTiling(arena));
+    OFFCUT_RETURN_IF_ERROR(AuditMapping(arena));
     for (const StateView::Tile& tile : arena.tiles) {
       if (tile.state == BlockState::kSlab) OFFCUT_RETURN_IF_ERROR(AuditSlab(tile));
     }

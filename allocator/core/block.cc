@@ -14,6 +14,8 @@ absl::string_view ToString(BlockState state) {
       return "pending";
     case BlockState::kSlab:
       return "slab";
+    case BlockState::kOld:
+      return "old";
   }
   return "?";
 }

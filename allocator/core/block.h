@@ -18,6 +18,7 @@
 namespace offcut {
 
 class Arena;
+struct Pool;
 struct Slab;
 struct StreamUses;
 
@@ -27,6 +28,7 @@ enum class BlockState : uint8_t {
   kLive,     // held by the program
   kPending,  // freed by the program, still used by a stream
   kSlab,     // cut into slots
+  kOld,      // granules that were moved away, still mapped here for work submitted before
 };
 
 absl::string_view ToString(BlockState state);
@@ -35,6 +37,7 @@ struct Block {
   DevicePtr address = 0;
   Bytes size = 0;
   Bytes requested = 0;  // of a live or pending block
+  Pool* pool = nullptr;
   Arena* arena = nullptr;
   // Tiles: neighbours by address; tile.address + tile.size == tile.next->address.
   // Slots: `next` links the slab's free slots.
@@ -45,6 +48,9 @@ struct Block {
   // The free index's tree.
   Block* left = nullptr;
   Block* right = nullptr;
+  // Of a free or old tile: the last epoch of its pool's stream in which some of it was in use. 0: the
+  // device has never used it, or is proven to be done with it.
+  uint64_t epoch = 0;
   BlockState state = BlockState::kGap;
 
   DevicePtr end() const { return address + size; }

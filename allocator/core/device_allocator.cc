@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "allocator/base/check.h"
 #include "allocator/base/status_macros.h"
+#include "allocator/core/arena_layout.h"
 #include "allocator/policy/sizes.h"
 
 namespace offcut {
@@ -14,7 +15,8 @@ namespace offcut {
 
 absl::StatusOr<std::unique_ptr<DeviceAllocator>> DeviceAllocator::Create(
     Driver& driver, DeviceIndex device, const Clock& clock, AddressMap& address_map,
-    std::vector<EventSink*> sinks, Bytes limit) {
+    const Config& config, std::vector<EventSink*> sinks, Bytes limit) {
+  OFFCUT_RETURN_IF_ERROR(config.layout().status());
   OFFCUT_RETURN_IF_ERROR(driver.Initialize());
   OFFCUT_ASSIGN_OR_RETURN(DeviceProperties properties, driver.GetProperties(device));
   if (!properties.virtual_memory) {
@@ -24,23 +26,33 @@ absl::StatusOr<std::unique_ptr<DeviceAllocator>> DeviceAllocator::Create(
                      "segments layout, which does not, is not built yet"));
   }
   std::unique_ptr<DeviceAllocator> allocator(new DeviceAllocator(
-      driver, device, std::move(properties), clock, address_map, std::move(sinks)));
+      driver, device, std::move(properties), clock, address_map, config, std::move(sinks)));
   allocator->SetLimit(limit);
   absl::MutexLock lock(&allocator->mutex_);
-  allocator->SampleDeviceUsed();
+  allocator->context_.SampleDeviceUsed();
   return allocator;
 }
 
 DeviceAllocator::DeviceAllocator(Driver& driver, DeviceIndex device, DeviceProperties properties,
-                                 const Clock& clock, AddressMap& address_map,
+                                 const Clock& clock, AddressMap& address_map, const Config& config,
                                  std::vector<EventSink*> sinks)
     : driver_(driver),
       device_(device),
       properties_(std::move(properties)),
+      config_(config),
       address_map_(address_map),
       emitter_(device, clock),
       streams_(driver, device, emitter_),
-      granules_(driver, device, properties_.granularity, emitter_) {
+      context_{.driver = driver,
+               .device = device,
+               .properties = properties_,
+               .config = config_,
+               .address_map = address_map,
+               .emitter = emitter_,
+               .blocks = blocks_,
+               .streams = streams_,
+               .limit = kNoLimit},
+      layout_(std::make_unique<ArenaLayout>(context_)) {
   for (EventSink* sink : sinks) emitter_.AddSink(sink);
 }
 
@@ -49,19 +61,7 @@ DeviceAllocator::~DeviceAllocator() {
   // What the driver refuses now stays with the process.
   driver_.SynchronizeDevice(device_).IgnoreError();
   for (const auto& [address, block] : taken_) delete block->uses;
-  for (const std::unique_ptr<Pool>& pool : pools_) {
-    for (ArenaSet* set : {&pool->small, &pool->large}) {
-      for (const std::unique_ptr<Arena>& arena : set->arenas) {
-        for (DevicePtr address = arena->base(); address < arena->end();
-             address += arena->granularity()) {
-          if (arena->granule_at(address) == kNoGranule) continue;
-          granules_.UnmapRange(*arena, address, arena->granularity());
-        }
-        address_map_.Remove(arena->base());
-        driver_.FreeAddress(arena->base(), arena->bytes()).IgnoreError();
-      }
-    }
-  }
+  layout_.reset();
 }
 
 // --- The hot path --------------------------------------------------------------------------------
@@ -72,13 +72,15 @@ absl::StatusOr<DevicePtr> DeviceAllocator::Allocate(StreamHandle stream, Bytes r
   if (ABSL_PREDICT_FALSE(requested == 0 || requested > policy::kRequestMax)) {
     return FailSlow(*pool, requested, absl::OutOfRangeError("no device has as much memory"));
   }
-  OFFCUT_ASSIGN_OR_RETURN(const bool capturing, streams_.IsCapturing(*pool->stream));
-  if (ABSL_PREDICT_FALSE(capturing)) {
-    return FailSlow(*pool, requested, absl::FailedPreconditionError("the stream is capturing"));
+  if (pool->stream.handle != nullptr) {
+    OFFCUT_ASSIGN_OR_RETURN(const bool capturing, streams_.IsCapturing(pool->stream));
+    if (ABSL_PREDICT_FALSE(capturing)) {
+      return FailSlow(*pool, requested, absl::FailedPreconditionError("the stream is capturing"));
+    }
   }
   if (streams_.has_pending()) streams_.Poll([this](Block* block) { FinishPendingFree(block); });
 
-  Block* block = TakeBlock(*pool, requested);
+  Block* block = pool->layout.Take(*pool, requested);
   if (ABSL_PREDICT_FALSE(block == nullptr)) {
     OFFCUT_ASSIGN_OR_RETURN(block, ClimbReclaimLadderSlow(*pool, requested));
   }
@@ -98,69 +100,39 @@ absl::Status DeviceAllocator::Free(DevicePtr address) {
   if (block->uses != nullptr) {
     block->state = BlockState::kPending;
     EmitBlock(EventKind::kBlockFreePended, *block);
+    block->uses->epoch = block->pool->stream.epoch;
     streams_.Pend(block);
     return absl::OkStatus();
   }
   taken_.erase(it);
   EmitBlock(EventKind::kBlockFreed, *block);
-  ReturnToPool(block);
+  block->pool->layout.GiveBack(block, block->pool->stream.epoch);
   return absl::OkStatus();
-}
-
-Block* DeviceAllocator::TakeBlock(Pool& pool, Bytes requested) {
-  ArenaSet& set = SetOf(pool, requested);
-  if (requested > policy::kSlotMax) {
-    const Bytes size = policy::BlockSize(requested);
-    Block* const tile = set.free.FindBestFit(size);
-    return tile == nullptr ? nullptr : tile->arena->TakeFront(tile, size, BlockState::kLive);
-  }
-  const size_t slot_class = policy::SlotClassFor(requested);
-  if (Block* const slot = pool.slabs.Take(slot_class); slot != nullptr) return slot;
-  const Bytes size = policy::SlabSize(slot_class);
-  Block* const tile = set.free.FindBestFit(size);
-  if (tile == nullptr) return nullptr;
-  pool.slabs.AddSlow(tile->arena->TakeFront(tile, size, BlockState::kSlab), slot_class);
-  return pool.slabs.Take(slot_class);
-}
-
-void DeviceAllocator::ReturnToPool(Block* block) {
-  Arena& arena = *block->arena;
-  block->requested = 0;
-  if (!block->is_slot()) {
-    arena.GiveBack(block);
-    return;
-  }
-  if (Block* const emptied = pools_[arena.pool()]->slabs.GiveBack(block); emptied != nullptr) {
-    arena.GiveBack(emptied);
-  }
 }
 
 void DeviceAllocator::FinishPendingFree(Block* block) {
   EmitBlock(EventKind::kPendingFreeFinished, *block);
+  const uint64_t epoch = block->uses->epoch;
   delete std::exchange(block->uses, nullptr);
   taken_.erase(block->address);
-  ReturnToPool(block);
+  block->pool->layout.GiveBack(block, epoch);
 }
 
 void DeviceAllocator::EmitBlock(EventKind kind, const Block& block) {
   emitter_.Emit({.address = block.address,
                  .bytes = block.requested,
                  .extra = static_cast<uint32_t>(block.size / kBlockAlignment),
-                 .pool = block.arena->pool(),
+                 .pool = block.pool->index,
                  .kind = kind});
 }
 
-DeviceAllocator::ArenaSet& DeviceAllocator::SetOf(Pool& pool, Bytes requested) {
-  return requested <= policy::kSmallRequestMax ? pool.small : pool.large;
-}
-
-absl::StatusOr<DeviceAllocator::Pool*> DeviceAllocator::PoolFor(StreamHandle handle) {
-  OFFCUT_ASSIGN_OR_RETURN(const StreamLedger::Stream* const stream, streams_.Find(handle));
+absl::StatusOr<Pool*> DeviceAllocator::PoolFor(StreamHandle handle) {
+  OFFCUT_ASSIGN_OR_RETURN(StreamLedger::Stream* const stream, streams_.Find(handle));
   if (stream->index < pool_of_stream_.size()) {
     if (Pool* const pool = pool_of_stream_[stream->index]; pool != nullptr) return pool;
   }
   OFFCUT_CHECK(pools_.size() < kNoPool, "more pools than an event can name");
-  pools_.push_back(std::make_unique<Pool>(blocks_, static_cast<uint16_t>(pools_.size()), stream));
+  pools_.push_back(layout_->NewPool(static_cast<uint16_t>(pools_.size()), *stream));
   Pool* const pool = pools_.back().get();
   if (pool_of_stream_.size() <= stream->index) pool_of_stream_.resize(stream->index + 1);
   pool_of_stream_[stream->index] = pool;
@@ -172,7 +144,7 @@ absl::StatusOr<DeviceAllocator::Pool*> DeviceAllocator::PoolFor(StreamHandle han
 
 Bytes DeviceAllocator::EmptyCache() {
   absl::MutexLock lock(&mutex_);
-  const Bytes released = ReleaseIdleSlow().value_or(0);
+  const Bytes released = WaitForDeviceSlow().ok() ? layout_->ReleaseIdle(/*only=*/nullptr) : 0;
   emitter_.Emit({.bytes = released, .kind = EventKind::kCacheEmptied});
   return released;
 }
@@ -195,11 +167,11 @@ absl::Status DeviceAllocator::RecordStream(DevicePtr address, StreamHandle handl
   }
   Block& block = *it->second;
   OFFCUT_ASSIGN_OR_RETURN(const StreamLedger::Stream* const stream, streams_.Find(handle));
-  if (stream == pools_[block.arena->pool()]->stream) return absl::OkStatus();
+  if (stream == &block.pool->stream) return absl::OkStatus();
   if (streams_.AddUse(block, *stream)) {
     emitter_.Emit({.address = address,
                    .extra = stream->index,
-                   .pool = block.arena->pool(),
+                   .pool = block.pool->index,
                    .kind = EventKind::kStreamUseRecorded});
   }
   return absl::OkStatus();
@@ -207,12 +179,12 @@ absl::Status DeviceAllocator::RecordStream(DevicePtr address, StreamHandle handl
 
 absl::Status DeviceAllocator::OpenTo(DeviceIndex peer) {
   absl::MutexLock lock(&mutex_);
-  return granules_.OpenTo(peer);
+  return layout_->OpenTo(peer);
 }
 
 void DeviceAllocator::SetLimit(Bytes limit) {
   absl::MutexLock lock(&mutex_);
-  limit_ = limit;
+  context_.limit = limit;
   emitter_.Emit({.bytes = limit, .kind = EventKind::kLimitSet});
 }
 
@@ -230,23 +202,20 @@ absl::StatusOr<BlockInfo> DeviceAllocator::FindBlock(DevicePtr address) const {
         absl::StrCat("0x", absl::Hex(address), " is in no live block of device ", device_));
   }
   const Block& block = *it->second;
+  const Layout::Range range = block.pool->layout.RangeOf(block);
   return BlockInfo{.address = block.address,
                    .requested = block.requested,
                    .size = block.size,
-                   .stream = pools_[block.arena->pool()]->stream->handle,
-                   .range_address = block.arena->base(),
-                   .range_bytes = block.arena->bytes()};
+                   .stream = block.pool->stream.handle,
+                   .range_address = range.address,
+                   .range_bytes = range.bytes};
 }
 
 Bytes DeviceAllocator::LargestFreeBlock() const {
   absl::MutexLock lock(&mutex_);
   Bytes largest = 0;
   for (const std::unique_ptr<Pool>& pool : pools_) {
-    for (const ArenaSet* set : {&pool->small, &pool->large}) {
-      if (const Block* tile = set->free.FindLargest(); tile != nullptr) {
-        largest = std::max(largest, tile->size);
-      }
-    }
+    largest = std::max(largest, pool->layout.LargestFree(*pool));
   }
   return largest;
 }
@@ -258,6 +227,7 @@ Counters DeviceAllocator::counters() const {
 
 void DeviceAllocator::ResetPeaks() {
   absl::MutexLock lock(&mutex_);
+  NoteLargestLive();
   emitter_.Emit({.kind = EventKind::kPeaksReset});
 }
 
@@ -278,7 +248,7 @@ void DeviceAllocator::MarkStep(uint64_t number) {
 
 Accounting DeviceAllocator::Account() {
   absl::MutexLock lock(&mutex_);
-  const Bytes device_used = SampleDeviceUsed();
+  const Bytes device_used = context_.SampleDeviceUsed();
   return ViewLocked().Account(device_used);
 }
 
@@ -288,32 +258,16 @@ StateView DeviceAllocator::View() const {
 }
 
 StateView DeviceAllocator::ViewLocked() const {
-  StateView view = {.granularity = properties_.granularity,
-                    .limit = limit_,
-                    .reserved_bytes = granules_.reserved_bytes(),
+  StateView view = {.limit = context_.limit,
                     .pending_blocks = streams_.pending_blocks(),
                     .counters = emitter_.counters()};
-  for (const std::unique_ptr<Pool>& pool : pools_) {
-    for (const ArenaSet* set : {&pool->small, &pool->large}) {
-      set->free.ForEach([&](const Block& tile) {
-        view.free.push_back(
-            {.pool = pool->index, .small = set->small, .address = tile.address, .size = tile.size});
-      });
-      for (const std::unique_ptr<Arena>& arena : set->arenas) {
-        view.arenas.push_back(ViewOf(*arena, set->small));
-      }
-    }
-  }
-  granules_.ForEach([&](GranuleIndex index, const GranulePool::Granule& granule) {
-    view.granules.push_back(
-        {.index = index, .mapped_at = granule.mapped_at, .small = granule.small});
-  });
+  layout_->AddTo(view);
   for (const auto& [address, block] : taken_) {
     view.taken.push_back({.key = address,
                           .address = block->address,
                           .size = block->size,
                           .requested = block->requested,
-                          .pool = block->arena->pool(),
+                          .pool = block->pool->index,
                           .state = block->state,
                           .unfinished_uses = block->uses != nullptr ? block->uses->unfinished : 0});
   }

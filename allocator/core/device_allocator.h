@@ -13,26 +13,22 @@
 #ifndef OFFCUT_ALLOCATOR_CORE_DEVICE_ALLOCATOR_H_
 #define OFFCUT_ALLOCATOR_CORE_DEVICE_ALLOCATOR_H_
 
-#include <array>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "allocator/base/clock.h"
 #include "allocator/base/units.h"
+#include "allocator/config/config.h"
 #include "allocator/core/address_map.h"
-#include "allocator/core/arena.h"
 #include "allocator/core/block.h"
-#include "allocator/core/free_index.h"
-#include "allocator/core/granule_pool.h"
-#include "allocator/core/slab.h"
+#include "allocator/core/layout.h"
+#include "allocator/core/pool.h"
 #include "allocator/core/state_view.h"
 #include "allocator/core/stream_ledger.h"
 #include "allocator/driver/driver.h"
@@ -54,11 +50,13 @@ struct BlockInfo {
 
 class DeviceAllocator {
  public:
-  // `driver`, `clock`, `address_map` and the sinks outlive the allocator. `sinks` see every event
-  // from the first. Unimplemented if the device has no virtual memory management.
+  // `driver`, `clock`, `address_map` and the sinks outlive the allocator. `config` names the layout;
+  // the limits in it are its caller's to work out as `limit`. `sinks` see every event from the
+  // first. Unimplemented if the device has no virtual memory management.
   static absl::StatusOr<std::unique_ptr<DeviceAllocator>> Create(Driver& driver, DeviceIndex device,
                                                                  const Clock& clock,
                                                                  AddressMap& address_map,
+                                                                 const Config& config,
                                                                  std::vector<EventSink*> sinks = {},
                                                                  Bytes limit = kNoLimit);
   // For tests and replay: gives everything back. A process's own allocators live until it ends.
@@ -102,79 +100,51 @@ class DeviceAllocator {
   const DeviceProperties& properties() const { return properties_; }
 
  private:
-  // The arenas of one stream for requests of one kind.
-  struct ArenaSet {
-    FreeIndex free;
-    std::vector<std::unique_ptr<Arena>> arenas;
-    bool small = false;
-  };
-  struct Pool {
-    Pool(BlockStore& store, uint16_t pool_index, const StreamLedger::Stream* pool_stream)
-        : index(pool_index), stream(pool_stream), slabs(store) {
-      small.small = true;
-    }
-    const uint16_t index;
-    const StreamLedger::Stream* const stream;
-    ArenaSet small;
-    ArenaSet large;
-    SlabSet slabs;
-  };
-  struct GrowthChoice {
-    Arena* arena = nullptr;
-    DevicePtr address = 0;
-    Bytes bytes = 0;
-  };
-
   DeviceAllocator(Driver& driver, DeviceIndex device, DeviceProperties properties,
-                  const Clock& clock, AddressMap& address_map, std::vector<EventSink*> sinks);
+                  const Clock& clock, AddressMap& address_map, const Config& config,
+                  std::vector<EventSink*> sinks);
 
   // --- Serving a request ---
   absl::StatusOr<Pool*> PoolFor(StreamHandle stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // nullptr if no free block of the pool fits.
-  Block* TakeBlock(Pool& pool, Bytes requested) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Waits without the lock: what was found before may have changed when it returns.
   absl::StatusOr<Block*> ClimbReclaimLadderSlow(Pool& pool, Bytes requested)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status TakeStepSlow(ReclaimStep step, Pool& pool, Bytes requested)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status FailSlow(const Pool& pool, Bytes requested, const absl::Status& cause)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // --- Growing and releasing ---
-  // Bytes that a tile must have to serve the request: its block's, or its slab's.
-  static Bytes TileSize(Bytes requested);
-  absl::Status GrowSlow(Pool& pool, Bytes requested) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  std::optional<GrowthChoice> ChooseGrowth(const ArenaSet& set, Bytes size) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status AddArenaSlow(Pool& pool, ArenaSet& set, Bytes size)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // --- Waiting: each lets go of the lock meanwhile ---
   absl::Status WaitForDeviceSlow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Waits for the device, then releases. Returns the bytes released.
-  absl::StatusOr<Bytes> ReleaseIdleSlow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Bytes ReleaseIdleOf(ArenaSet& set) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Bytes SampleDeviceUsed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WaitForPendingSlow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // For the streams' epochs: whatever is free now is idle afterwards, as far as events tell.
+  void WaitForEpochsSlow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status WaitForEventSlow(EventHandle event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // --- Freeing ---
   absl::Status InvalidFreeSlow(DevicePtr address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FinishPendingFree(Block* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void ReturnToPool(Block* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  ArenaSet& SetOf(Pool& pool, Bytes requested);
+  void NoteLargestLive() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   StateView ViewLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EmitBlock(EventKind kind, const Block& block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Driver& driver_;
   const DeviceIndex device_;
   const DeviceProperties properties_;
+  const Config config_;
   AddressMap& address_map_;
 
   mutable absl::Mutex mutex_;
   Emitter emitter_ ABSL_GUARDED_BY(mutex_);
   BlockStore blocks_ ABSL_GUARDED_BY(mutex_);
   StreamLedger streams_ ABSL_GUARDED_BY(mutex_);
-  GranulePool granules_ ABSL_GUARDED_BY(mutex_);
+  LayoutContext context_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<Layout> layout_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Pool>> pools_ ABSL_GUARDED_BY(mutex_);  // by index
   std::vector<Pool*> pool_of_stream_ ABSL_GUARDED_BY(mutex_);         // by stream index
   // Live and pending blocks by address.
   absl::flat_hash_map<DevicePtr, Block*> taken_ ABSL_GUARDED_BY(mutex_);
-  Bytes limit_ ABSL_GUARDED_BY(mutex_) = kNoLimit;
 };
 
 }  // namespace offcut

@@ -54,11 +54,12 @@ Block* Join(Block* left, Block* right) {
   return root;
 }
 
-void ForEachInTree(Block* root, absl::FunctionRef<void(Block&)> visit) {
-  if (root == nullptr) return;
-  ForEachInTree(root->left, visit);
-  visit(*root);
-  ForEachInTree(root->right, visit);
+// In order; false once `visit` has returned false.
+bool VisitTree(Block* root, Bytes at_least, absl::FunctionRef<bool(Block&)> visit) {
+  if (root == nullptr) return true;
+  if (root->size < at_least) return VisitTree(root->right, at_least, visit);
+  return VisitTree(root->left, at_least, visit) && visit(*root) &&
+         VisitTree(root->right, at_least, visit);
 }
 
 }  // namespace
@@ -137,7 +138,17 @@ Block* FreeIndex::FindLargest() const {
 }
 
 void FreeIndex::ForEach(absl::FunctionRef<void(Block&)> visit) const {
-  for (Block* root : roots_) ForEachInTree(root, visit);
+  ForEachFrom(0, [&](Block& block) {
+    visit(block);
+    return true;
+  });
+}
+
+void FreeIndex::ForEachFrom(Bytes size, absl::FunctionRef<bool(Block&)> visit) const {
+  size_t bin = size == 0 ? 0 : BinOf(size);
+  for (bin = NextBin(bin); bin != kBins; bin = NextBin(bin + 1)) {
+    if (!VisitTree(roots_[bin], size, visit)) return;
+  }
 }
 
 }  // namespace offcut

@@ -34,6 +34,8 @@ class FreeIndex {
 
   // In order of (size, address). `visit` must not insert or remove.
   void ForEach(absl::FunctionRef<void(Block&)> visit) const;
+  // As ForEach, from the blocks of at least `size` on, until `visit` returns false.
+  void ForEachFrom(Bytes size, absl::FunctionRef<bool(Block&)> visit) const;
 
  private:
   static constexpr int kBinsPerDoublingLog2 = 3;

@@ -1,37 +1,93 @@
 #include "allocator/core/granule_pool.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "allocator/base/check.h"
 #include "allocator/base/status_macros.h"
+#include "allocator/core/pool.h"
 #include "allocator/core/timed_call.h"
 
 namespace offcut {
 
-absl::Status GranulePool::MapRange(Arena& arena, DevicePtr address, Bytes bytes, bool small) {
+absl::Status GranulePool::MapAll(Arena& arena, absl::Span<const Place> places, bool small,
+                                 absl::FunctionRef<void(DevicePtr)> stuck) {
+  std::vector<GranuleIndex> indices;
   absl::Status status;
-  DevicePtr mapped_end = address;
-  while (status.ok() && mapped_end < address + bytes) {
-    status = MapOne(arena, mapped_end, small);
-    if (status.ok()) mapped_end += granularity_;
+  size_t mapped = 0;
+  for (const Place& place : places) {
+    absl::StatusOr<GranuleIndex> index = place.moved;
+    if (place.moved == kNoGranule) index = Create(granularity_, small, arena.pool().index);
+    status = index.status();
+    if (!status.ok()) break;
+    indices.push_back(*index);
+    status = TimedCall(emitter_, DriverCall::kMap, place.address, [&] {
+      return driver_.Map(place.address, granularity_, granules_[*index].handle);
+    });
+    if (!status.ok()) break;
+    ++mapped;
   }
-  for (size_t i = 0; status.ok() && i < accessors_.size(); ++i) {
-    status = SetAccess(address, bytes, accessors_[i]);
+  if (status.ok()) status = Open(places);
+  if (!status.ok()) {
+    // Nothing has ever used the new mappings, so undoing needs no wait.
+    for (size_t i = indices.size(); i-- > 0;) {
+      if (i < mapped && !Unmap(places[i].address, granularity_)) {
+        arena.set_granule_at(places[i].address, indices[i]);
+        KeepOldMapping(arena, indices[i], places[i].address);
+        stuck(places[i].address);
+      } else if (places[i].moved == kNoGranule) {
+        // The first failure is the cause to tell; a failing release keeps the granule in our books.
+        Release(indices[i]).IgnoreError();
+      }
+    }
+    return status;
   }
-  // Nothing has ever used the new range, so undoing needs no wait.
-  if (!status.ok()) UnmapRange(arena, address, mapped_end - address);
-  return status;
+  for (size_t i = 0; i < places.size(); ++i) {
+    const GranuleIndex index = indices[i];
+    const DevicePtr former = std::exchange(granules_[index].mapped_at, places[i].address);
+    arena.set_granule_at(places[i].address, index);
+    if (places[i].moved == kNoGranule) {
+      Emit(EventKind::kGranuleMapped, index, places[i].address, arena);
+    } else {
+      Emit(EventKind::kGranuleMoved, index, places[i].address, arena);
+      KeepOldMapping(arena, index, former);
+    }
+  }
+  return absl::OkStatus();
 }
 
-absl::Status GranulePool::OpenTo(DeviceIndex peer) {
-  if (std::find(accessors_.begin(), accessors_.end(), peer) != accessors_.end()) {
-    return absl::OkStatus();
+absl::StatusOr<GranuleIndex> GranulePool::Create(Bytes bytes, bool small, uint16_t pool) {
+  OFFCUT_ASSIGN_OR_RETURN(const PhysicalHandle handle,
+                          TimedCall(emitter_, DriverCall::kCreateMemory, 0,
+                                    [&] { return driver_.CreateMemory(device_, bytes); }));
+  if (unused_.empty()) {
+    OFFCUT_CHECK(granules_.size() < kSmallGranuleBit, "more granules than an event's id can name");
+    unused_.push_back(static_cast<GranuleIndex>(granules_.size()));
+    granules_.emplace_back();
   }
-  for (const Granule& granule : granules_) {
-    if (granule.mapped_at == 0) continue;
-    OFFCUT_RETURN_IF_ERROR(SetAccess(granule.mapped_at, granularity_, peer));
+  const GranuleIndex index = unused_.back();
+  unused_.pop_back();
+  granules_[index] = {.handle = handle, .bytes = bytes, .small = small};
+  reserved_bytes_ += bytes;
+  emitter_.Emit({.bytes = bytes,
+                 .extra = EventId(index),
+                 .pool = pool,
+                 .kind = EventKind::kGranuleCreated});
+  return index;
+}
+
+absl::Status GranulePool::Open(absl::Span<const Place> places) {
+  for (size_t begin = 0; begin < places.size();) {
+    size_t end = begin + 1;
+    while (end < places.size() && places[end].address == places[end - 1].address + granularity_) {
+      ++end;
+    }
+    for (const DeviceIndex accessor : accessors_) {
+      OFFCUT_RETURN_IF_ERROR(
+          SetAccess(places[begin].address, (end - begin) * granularity_, accessor));
+    }
+    begin = end;
   }
-  accessors_.push_back(peer);
   return absl::OkStatus();
 }
 
@@ -40,62 +96,48 @@ absl::Status GranulePool::SetAccess(DevicePtr address, Bytes bytes, DeviceIndex 
                    [&] { return driver_.SetAccess(address, bytes, accessor); });
 }
 
-absl::Status GranulePool::MapOne(Arena& arena, DevicePtr address, bool small) {
-  OFFCUT_ASSIGN_OR_RETURN(const PhysicalHandle handle,
-                          TimedCall(emitter_, DriverCall::kCreateMemory, address,
-                                    [&] { return driver_.CreateMemory(device_, granularity_); }));
-  if (unused_.empty()) {
-    OFFCUT_CHECK(granules_.size() < kSmallGranuleBit, "more granules than an event's id can name");
-    unused_.push_back(static_cast<GranuleIndex>(granules_.size()));
-    granules_.emplace_back();
+absl::Status GranulePool::OpenTo(DeviceIndex peer) {
+  if (std::find(accessors_.begin(), accessors_.end(), peer) != accessors_.end()) {
+    return absl::OkStatus();
   }
-  const GranuleIndex index = unused_.back();
-  unused_.pop_back();
-  granules_[index] = {.handle = handle, .small = small};
-  reserved_bytes_ += granularity_;
-  emitter_.Emit({.bytes = granularity_,
-                 .extra = EventId(index),
-                 .pool = arena.pool(),
-                 .kind = EventKind::kGranuleCreated});
-
-  const absl::Status mapped = TimedCall(emitter_, DriverCall::kMap, address,
-                                        [&] { return driver_.Map(address, granularity_, handle); });
-  if (!mapped.ok()) {
-    // The first failure is the cause to tell; a failing release keeps the granule in our books.
-    Release(index).IgnoreError();
-    return mapped;
+  // Old mappings stay as they are: no new work comes to them.
+  for (const Granule& granule : granules_) {
+    if (granule.mapped_at == 0) continue;
+    OFFCUT_RETURN_IF_ERROR(SetAccess(granule.mapped_at, granule.bytes, peer));
   }
-  granules_[index].mapped_at = address;
-  arena.set_granule_at(address, index);
-  emitter_.Emit({.address = address,
-                 .bytes = granularity_,
-                 .extra = EventId(index),
-                 .pool = arena.pool(),
-                 .kind = EventKind::kGranuleMapped});
+  accessors_.push_back(peer);
   return absl::OkStatus();
 }
 
-Bytes GranulePool::UnmapRange(Arena& arena, DevicePtr address, Bytes bytes) {
-  Bytes unmapped = 0;
-  while (unmapped < bytes && UnmapOne(arena, address + unmapped)) unmapped += granularity_;
-  return unmapped;
+void GranulePool::KeepOldMapping(const Arena& arena, GranuleIndex index, DevicePtr address) {
+  ++granules_[index].old_mappings;
+  Emit(EventKind::kOldMappingMade, index, address, arena);
 }
 
-bool GranulePool::UnmapOne(Arena& arena, DevicePtr address) {
-  const GranuleIndex index = arena.granule_at(address);
-  OFFCUT_CHECK(index != kNoGranule, "unmaps an address where no granule is");
-  const absl::Status unmapped = TimedCall(emitter_, DriverCall::kUnmap, address,
-                                          [&] { return driver_.Unmap(address, granularity_); });
-  if (!unmapped.ok()) return false;
-  granules_[index].mapped_at = 0;
-  arena.set_granule_at(address, kNoGranule);
-  emitter_.Emit({.address = address,
-                 .bytes = granularity_,
-                 .extra = EventId(index),
-                 .pool = arena.pool(),
-                 .kind = EventKind::kGranuleUnmapped});
-  Release(index).IgnoreError();
-  return true;
+Bytes GranulePool::UnmapRange(Arena& arena, DevicePtr address, Bytes bytes) {
+  for (Bytes unmapped = 0; unmapped < bytes; unmapped += granularity_) {
+    const DevicePtr place = address + unmapped;
+    const GranuleIndex index = arena.granule_at(place);
+    OFFCUT_CHECK(index != kNoGranule, "unmaps an address where no granule is");
+    if (!Unmap(place, granularity_)) return unmapped;
+    arena.set_granule_at(place, kNoGranule);
+    Granule& granule = granules_[index];
+    if (granule.mapped_at == place) {
+      granule.mapped_at = 0;
+      Emit(EventKind::kGranuleUnmapped, index, place, arena);
+    } else {
+      --granule.old_mappings;
+      Emit(EventKind::kOldMappingRemoved, index, place, arena);
+    }
+    if (granule.mapped_at == 0 && granule.old_mappings == 0) Release(index).IgnoreError();
+  }
+  return bytes;
+}
+
+bool GranulePool::Unmap(DevicePtr address, Bytes bytes) {
+  return TimedCall(emitter_, DriverCall::kUnmap, address, [&] {
+           return driver_.Unmap(address, bytes);
+         }).ok();
 }
 
 absl::Status GranulePool::Release(GranuleIndex index) {
@@ -103,11 +145,20 @@ absl::Status GranulePool::Release(GranuleIndex index) {
   OFFCUT_RETURN_IF_ERROR(TimedCall(emitter_, DriverCall::kReleaseMemory, 0,
                                    [&] { return driver_.ReleaseMemory(handle); }));
   const uint32_t event_id = EventId(index);
+  const Bytes bytes = granules_[index].bytes;
   granules_[index] = {};
   unused_.push_back(index);
-  reserved_bytes_ -= granularity_;
-  emitter_.Emit({.bytes = granularity_, .extra = event_id, .kind = EventKind::kGranuleReleased});
+  reserved_bytes_ -= bytes;
+  emitter_.Emit({.bytes = bytes, .extra = event_id, .kind = EventKind::kGranuleReleased});
   return absl::OkStatus();
+}
+
+void GranulePool::Emit(EventKind kind, GranuleIndex index, DevicePtr address, const Arena& arena) {
+  emitter_.Emit({.address = address,
+                 .bytes = granules_[index].bytes,
+                 .extra = EventId(index),
+                 .pool = arena.pool().index,
+                 .kind = kind});
 }
 
 void GranulePool::ForEach(absl::FunctionRef<void(GranuleIndex, const Granule&)> visit) const {

@@ -1,8 +1,13 @@
 // GranulePool: the physical memory that we hold of one device, in granules.
 //
-// Owns every granule from creation to release and emits its events. Which gap to map and which free
-// range to unmap is its caller's choice; that unmapped memory is idle is its caller's proof, since
-// the driver's unmap waits for nobody. Not thread-safe: guarded by the device's lock.
+// Owns every granule from creation to release, knows where each is mapped, and emits its events.
+// Which place to map, which granule to move there and what to unmap is its caller's choice; that
+// unmapped memory is idle is its caller's proof, since the driver's unmap waits for nobody. Not
+// thread-safe: guarded by the device's lock.
+//
+// A granule has at most one current mapping. Where it was moved away while work still used it, the
+// former mapping stays beside it, an old one, until its caller knows better; a mapping that the
+// driver would not remove is an old one too.
 //
 // Invariant: reserved == sum of the sizes of all granules that were created and not released.
 
@@ -14,6 +19,8 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "allocator/base/units.h"
 #include "allocator/core/arena.h"
 #include "allocator/driver/driver.h"
@@ -25,11 +32,19 @@ class GranulePool {
  public:
   struct Granule {
     PhysicalHandle handle = 0;  // 0: released, the index is free
-    DevicePtr mapped_at = 0;    // 0: not mapped
-    bool small = false;         // made for an arena of small requests
+    Bytes bytes = 0;
+    DevicePtr mapped_at = 0;    // its current mapping; 0: none
+    uint32_t old_mappings = 0;  // besides that
+    bool small = false;         // made for small requests
   };
 
-  // `granularity`: bytes of every granule. `driver` and `emitter` outlive the pool.
+  // A granule of an arena that is to be mapped at `address`: one that is moved, or a new one.
+  struct Place {
+    DevicePtr address = 0;
+    GranuleIndex moved = kNoGranule;
+  };
+
+  // `granularity`: bytes of the granules of arenas. `driver` and `emitter` outlive the pool.
   GranulePool(Driver& driver, DeviceIndex device, Bytes granularity, Emitter& emitter)
       : driver_(driver),
         device_(device),
@@ -39,34 +54,40 @@ class GranulePool {
   GranulePool(const GranulePool&) = delete;
   GranulePool& operator=(const GranulePool&) = delete;
 
-  // Creates granules, maps them over the range (whole granules of a gap) and opens it to the
-  // device and its peers. All or nothing: what a failure leaves half-way is undone, and its cause
-  // returned.
-  absl::Status MapRange(Arena& arena, DevicePtr address, Bytes bytes, bool small);
+  // Makes a granule for each place of the arena that moves none there, maps all of them and opens
+  // them to the device and its peers; the former mapping of a granule that is moved is an old one
+  // from then on. All or nothing: what a failure leaves half-way is undone, and its cause returned;
+  // a mapping that could not be undone is an old one, and `stuck` gets its address.
+  absl::Status MapAll(Arena& arena, absl::Span<const Place> places, bool small,
+                      absl::FunctionRef<void(DevicePtr)> stuck);
 
-  // Unmaps and releases the granules of the range, in order. Returns the bytes unmapped: fewer than
-  // asked for if the driver fails, and then always a front part. Requires: the device is done with
-  // the range.
+  // Removes the mappings of the range, current and old ones, in order, and releases the granules
+  // that have none left. Returns the bytes unmapped: fewer than asked for if the driver fails, and
+  // then always a front part. Requires: the device is done with the range.
   Bytes UnmapRange(Arena& arena, DevicePtr address, Bytes bytes);
 
   // From now on every granule, those mapped already and those to come, is open to `peer` too. On an
   // error, what was opened stays open, and later granules are not.
   absl::Status OpenTo(DeviceIndex peer);
 
+  const Granule& granule(GranuleIndex index) const { return granules_[index]; }
   Bytes reserved_bytes() const { return reserved_bytes_; }
 
   void ForEach(absl::FunctionRef<void(GranuleIndex, const Granule&)> visit) const;
 
  private:
   absl::Status SetAccess(DevicePtr address, Bytes bytes, DeviceIndex accessor);
-  absl::Status MapOne(Arena& arena, DevicePtr address, bool small);
-  // False if the driver fails to unmap. A granule whose release fails stays, unmapped, in our
-  // books.
-  bool UnmapOne(Arena& arena, DevicePtr address);
+  absl::StatusOr<GranuleIndex> Create(Bytes bytes, bool small, uint16_t pool);
+  bool Unmap(DevicePtr address, Bytes bytes);
+  absl::Status Open(absl::Span<const Place> places);
+  // `address`: of a mapping that is not the granule's current one.
+  void KeepOldMapping(const Arena& arena, GranuleIndex index, DevicePtr address);
+  // A granule whose release fails stays, unmapped, in our books.
   absl::Status Release(GranuleIndex index);
   uint32_t EventId(GranuleIndex index) const {
     return index | (granules_[index].small ? kSmallGranuleBit : 0);
   }
+  void Emit(EventKind kind, GranuleIndex index, DevicePtr address, const Arena& arena);
 
   Driver& driver_;
   const DeviceIndex device_;

@@ -24,15 +24,15 @@ std::string Split(Bytes own, Bytes all) {
 void MemoryReport::AddState(const StateView& view, uint16_t own_pool, Bytes device_used_bytes) {
   accounting = view.Account(device_used_bytes);
   StateView own;
-  own.granularity = view.granularity;
   for (const StateView::Taken& block : view.taken) {
     if (block.pool == own_pool) own.taken.push_back(block);
   }
-  for (const StateView::ArenaView& arena : view.arenas) {
-    if (arena.pool != own_pool) continue;
-    for (const StateView::MappedGranule& granule : arena.granules) {
-      own.granules.push_back({.index = granule.index, .mapped_at = granule.address});
-    }
+  for (const StateView::GranuleView& granule : view.granules) {
+    const bool is_own = std::any_of(
+        view.arenas.begin(), view.arenas.end(), [&](const StateView::ArenaView& arena) {
+          return arena.pool == own_pool && granule.mapped_at - arena.base < arena.bytes;
+        });
+    if (is_own) own.granules.push_back(granule);
   }
   const Accounting own_accounting = own.Account(0);
   own_pinned_bytes = own_accounting.pinned_bytes;

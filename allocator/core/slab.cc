@@ -21,6 +21,7 @@ void SlabSet::AddSlow(Block* tile, size_t slot_class) {
     Block* slot = store_.New();
     slot->address = tile->address + i * slot_size;
     slot->size = slot_size;
+    slot->pool = tile->pool;
     slot->arena = tile->arena;
     slot->slab = slab;
     slot->state = BlockState::kFree;
@@ -35,8 +36,9 @@ void SlabSet::AddSlow(Block* tile, size_t slot_class) {
   Link(slab);
 }
 
-Block* SlabSet::GiveBack(Block* slot) {
+Block* SlabSet::GiveBack(Block* slot, uint64_t epoch) {
   Slab* slab = slot->slab;
+  slab->epoch = std::max(slab->epoch, epoch);
   slot->state = BlockState::kFree;
   slot->next = slab->first_free;
   slab->first_free = slot;
@@ -48,10 +50,12 @@ Block* SlabSet::GiveBack(Block* slot) {
   return Dissolve(slab);
 }
 
-void SlabSet::RemoveEmptySlow(absl::FunctionRef<void(Block*)> give_back) {
+void SlabSet::RemoveEmptySlow(absl::FunctionRef<void(Block*, uint64_t epoch)> give_back) {
   const std::vector<Slab*> slabs = slabs_;
   for (Slab* slab : slabs) {
-    if (slab->free_slots == slab->slots) give_back(Dissolve(slab));
+    if (slab->free_slots < slab->slots) continue;
+    const uint64_t epoch = slab->epoch;
+    give_back(Dissolve(slab), epoch);
   }
 }
 

@@ -25,6 +25,7 @@ struct Slab {
   size_t slot_class = 0;
   uint32_t slots = 0;
   uint32_t free_slots = 0;
+  uint64_t epoch = 0;             // of the last free of a slot, as Block::epoch
   Block* first_free = nullptr;    // last in, first out: the slot freed last is the warmest
   std::vector<Block*> all_slots;  // by address
   // In the list of its class.
@@ -54,12 +55,13 @@ class SlabSet {
   // Cuts a tile in state kSlab of policy::SlabSize(slot_class) bytes into slots.
   void AddSlow(Block* tile, size_t slot_class);
 
-  // Takes a slot back. Returns the slab's tile if the slab is empty now and its class has another
-  // free slot elsewhere: the slab is gone, and the tile is the caller's to give back.
-  Block* GiveBack(Block* slot);
+  // Takes a slot back, in use up to `epoch`. Returns the slab's tile if the slab is empty now and its
+  // class has another free slot elsewhere: the slab is gone, and the tile is the caller's to give
+  // back.
+  Block* GiveBack(Block* slot, uint64_t epoch);
 
-  // Removes all empty slabs; `give_back` gets their tiles.
-  void RemoveEmptySlow(absl::FunctionRef<void(Block*)> give_back);
+  // Removes all empty slabs; `give_back` gets their tiles, and the epoch up to which each was in use.
+  void RemoveEmptySlow(absl::FunctionRef<void(Block*, uint64_t epoch)> give_back);
 
   void ForEach(absl::FunctionRef<void(const Slab&)> visit) const;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "allocator/core/pool.h"
 #include "allocator/core/slab.h"
 
 namespace offcut {
@@ -18,7 +19,7 @@ Accounting StateView::Account(Bytes device_used_bytes) const {
   std::vector<AccountedGranule> accounted;
   accounted.reserve(granules.size());
   for (const GranuleView& granule : granules) {
-    accounted.push_back({.address = granule.mapped_at, .size = granularity});
+    accounted.push_back({.address = granule.mapped_at, .size = granule.bytes});
   }
   std::sort(
       accounted.begin(), accounted.end(),
@@ -27,8 +28,11 @@ Accounting StateView::Account(Bytes device_used_bytes) const {
 }
 
 StateView::ArenaView ViewOf(const Arena& arena, bool small) {
-  StateView::ArenaView view = {
-      .pool = arena.pool(), .small = small, .base = arena.base(), .bytes = arena.bytes()};
+  StateView::ArenaView view = {.pool = arena.pool().index,
+                               .small = small,
+                               .base = arena.base(),
+                               .bytes = arena.bytes(),
+                               .granularity = arena.granularity()};
   for (const Block* tile = arena.first_tile(); tile != nullptr; tile = tile->next) {
     StateView::Tile& out = view.tiles.emplace_back(StateView::Tile{.address = tile->address,
                                                                    .size = tile->size,

@@ -45,8 +45,9 @@ struct StateView {
     bool small = false;
     DevicePtr base = 0;
     Bytes bytes = 0;
+    Bytes granularity = 0;                // size of its granules
     std::vector<Tile> tiles;              // in the order of their links
-    std::vector<MappedGranule> granules;  // the arena's own table
+    std::vector<MappedGranule> granules;  // the arena's own table: current and old mappings
     std::vector<DevicePtr> gaps;          // the arena's own index
   };
   struct FreeEntry {
@@ -57,7 +58,9 @@ struct StateView {
   };
   struct GranuleView {
     uint32_t index = 0;
+    Bytes bytes = 0;
     DevicePtr mapped_at = 0;
+    uint32_t old_mappings = 0;
     bool small = false;
   };
   struct Taken {
@@ -70,9 +73,8 @@ struct StateView {
     uint32_t unfinished_uses = 0;
   };
 
-  Bytes granularity = 0;
   Bytes limit = 0;
-  Bytes reserved_bytes = 0;   // as the granule pool counts it
+  Bytes reserved_bytes = 0;   // as the layouts count it
   size_t pending_blocks = 0;  // as the stream ledger counts them
   std::vector<ArenaView> arenas;
   std::vector<FreeEntry> free;        // the free indexes, each in its own order

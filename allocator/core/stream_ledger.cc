@@ -21,17 +21,25 @@ StreamLedger::~StreamLedger() {
   for (const std::deque<PendingUse>& queue : queues_) {
     for (const PendingUse& use : queue) driver_.DestroyEvent(device_, use.event).IgnoreError();
   }
+  for (const std::deque<ClosedEpoch>& queue : closed_epochs_) {
+    for (const ClosedEpoch& closed : queue) {
+      driver_.DestroyEvent(device_, closed.event).IgnoreError();
+    }
+  }
 }
 
-absl::StatusOr<const StreamLedger::Stream*> StreamLedger::Find(StreamHandle handle) {
+absl::StatusOr<StreamLedger::Stream*> StreamLedger::Find(StreamHandle handle) {
   if (handle == kLegacyStream) handle = nullptr;
   if (const auto it = by_handle_.find(handle); it != by_handle_.end()) return it->second;
   OFFCUT_ASSIGN_OR_RETURN(const StreamId id, driver_.GetStreamId(device_, handle));
   if (const auto it = by_id_.find(id); it != by_id_.end()) return it->second;
-  streams_.push_back(std::make_unique<Stream>(
-      Stream{.handle = handle, .id = id, .index = static_cast<uint32_t>(streams_.size())}));
-  const Stream* stream = streams_.back().get();
+  streams_.push_back(std::make_unique<Stream>(Stream{.handle = handle,
+                                                     .id = id,
+                                                     .index = static_cast<uint32_t>(streams_.size()),
+                                                     .ordered = handle != kPerThreadStream}));
+  Stream* stream = streams_.back().get();
   queues_.emplace_back();
+  closed_epochs_.emplace_back();
   by_id_.emplace(id, stream);
   if (handle != kPerThreadStream) by_handle_.emplace(handle, stream);
   emitter_.Emit({.address = id,
@@ -42,7 +50,6 @@ absl::StatusOr<const StreamLedger::Stream*> StreamLedger::Find(StreamHandle hand
 }
 
 absl::StatusOr<bool> StreamLedger::IsCapturing(const Stream& stream) const {
-  if (stream.handle == nullptr) return false;
   return driver_.IsCapturing(device_, stream.handle);
 }
 
@@ -114,11 +121,8 @@ void StreamLedger::RecordPostponed() {
 void StreamLedger::Poll(OnFinished finished) {
   if (!postponed_.empty()) RecordPostponed();
   for (std::deque<PendingUse>& queue : queues_) {
-    while (!queue.empty()) {
+    while (!queue.empty() && IsDone(queue.front().event)) {
       const PendingUse use = queue.front();
-      const absl::StatusOr<bool> done = driver_.QueryEvent(device_, use.event);
-      // A driver that cannot answer has not said that the stream is past the free.
-      if (!done.ok() || !*done) break;
       queue.pop_front();
       spare_events_.push_back(use.event);
       FinishUse(use.block, finished);
@@ -126,21 +130,73 @@ void StreamLedger::Poll(OnFinished finished) {
   }
 }
 
-void StreamLedger::Wait(OnFinished finished) {
+bool StreamLedger::IsDone(EventHandle event) {
+  const absl::StatusOr<bool> done = driver_.QueryEvent(device_, event);
+  // A driver that cannot answer has not said that the stream is past it.
+  return done.ok() && *done;
+}
+
+std::vector<EventHandle> StreamLedger::EventsOfPending() {
   if (!postponed_.empty()) RecordPostponed();
-  for (std::deque<PendingUse>& queue : queues_) {
-    if (queue.empty()) continue;
-    const EventHandle last = queue.back().event;
-    TimedCall(emitter_, DriverCall::kSynchronizeEvent, 0, [&] {
-      return driver_.SynchronizeEvent(device_, last);
-    }).IgnoreError();  // Poll finds out what is done.
+  std::vector<EventHandle> events;
+  for (const std::deque<PendingUse>& queue : queues_) {
+    if (!queue.empty()) events.push_back(queue.back().event);
   }
+  return events;
+}
+
+bool StreamLedger::CloseEpoch(Stream& stream) {
+  std::deque<ClosedEpoch>& queue = closed_epochs_[stream.index];
+  if (!stream.ordered || queue.size() >= kMaxOpenEpochs) return false;
+  bool retry = false;
+  const EventHandle event = RecordEvent(stream, &retry);
+  if (event == nullptr) return false;
+  queue.push_back({stream.epoch++, event});
+  stream.closed_at_ns = emitter_.clock().NowNs();
+  return true;
+}
+
+void StreamLedger::PollEpochs(Stream& stream) {
+  std::deque<ClosedEpoch>& queue = closed_epochs_[stream.index];
+  while (!queue.empty() && (queue.front().epoch <= stream.idle_epoch || IsDone(queue.front().event))) {
+    stream.idle_epoch = std::max(stream.idle_epoch, queue.front().epoch);
+    spare_events_.push_back(queue.front().event);
+    queue.pop_front();
+  }
+}
+
+EventHandle StreamLedger::EventOfEpoch(const Stream& stream, uint64_t epoch) const {
+  for (const ClosedEpoch& closed : closed_epochs_[stream.index]) {
+    if (closed.epoch >= epoch) return closed.event;
+  }
+  return nullptr;
+}
+
+StreamLedger::DeviceWait StreamLedger::BeginDeviceWait() {
+  DeviceWait wait;
+  for (const std::unique_ptr<Stream>& stream : streams_) wait.epochs.push_back(stream->epoch++);
+  wait.unprovable = std::exchange(unprovable_, {});
+  return wait;
+}
+
+void StreamLedger::EndDeviceWait(DeviceWait wait, bool succeeded, OnFinished finished) {
+  if (!succeeded) {
+    unprovable_.insert(unprovable_.end(), wait.unprovable.begin(), wait.unprovable.end());
+    return;
+  }
+  for (size_t i = 0; i < wait.epochs.size(); ++i) {
+    streams_[i]->idle_epoch = std::max(streams_[i]->idle_epoch, wait.epochs[i]);
+    PollEpochs(*streams_[i]);
+  }
+  for (Block* block : wait.unprovable) FinishUse(block, finished);
   Poll(finished);
 }
 
-void StreamLedger::DeviceIsIdle(OnFinished finished) {
-  for (Block* block : std::exchange(unprovable_, {})) FinishUse(block, finished);
-  Poll(finished);
+bool StreamLedger::AnyCapturing() const {
+  return std::any_of(streams_.begin(), streams_.end(), [this](const auto& stream) {
+    const absl::StatusOr<bool> capturing = IsCapturing(*stream);
+    return capturing.ok() && *capturing;
+  });
 }
 
 void StreamLedger::FinishUse(Block* block, OnFinished finished) {

@@ -9,6 +9,11 @@
 // refuses one for another reason (the stream was destroyed) no event will ever tell: such uses
 // wait, the former for the end of the capture, the latter for the next time the whole device was
 // waited for.
+//
+// Epochs tell when a stream has passed a plain free, for which nothing is recorded. Each stream has
+// an epoch, a number that freed memory carries as a stamp. Closing it records an event and begins
+// the next; once that event is done, whatever bears this epoch or an earlier one is idle as far as
+// the stream goes. So one event answers for all that was freed before it.
 
 #ifndef OFFCUT_ALLOCATOR_CORE_STREAM_LEDGER_H_
 #define OFFCUT_ALLOCATOR_CORE_STREAM_LEDGER_H_
@@ -31,6 +36,7 @@ namespace offcut {
 // The streams, other than its own, that use a block.
 struct StreamUses {
   std::vector<uint32_t> streams;  // indices, without repetition
+  uint64_t epoch = 0;             // of a pending block: of its own stream, when it was freed
   uint32_t unfinished = 0;        // of a pending block: uses that are not known to be done
 };
 
@@ -40,6 +46,12 @@ class StreamLedger {
     StreamHandle handle = nullptr;
     StreamId id = 0;
     uint32_t index = 0;
+    // The handle names this stream only: work submitted through it comes in one order. False for
+    // the per-thread default stream, whose handle is another stream on each thread.
+    bool ordered = true;
+    uint64_t epoch = 1;        // stamps what is freed now
+    uint64_t idle_epoch = 0;   // the device is done with what bears this epoch or an earlier one
+    uint64_t closed_at_ns = 0; // when the epoch before the current one was closed
   };
   using OnFinished = absl::FunctionRef<void(Block*)>;
 
@@ -51,10 +63,10 @@ class StreamLedger {
 
   // The stream behind a handle; seen for the first time, it gets an index and is stated as an
   // event.
-  absl::StatusOr<const Stream*> Find(StreamHandle handle);
+  absl::StatusOr<Stream*> Find(StreamHandle handle);
 
-  // Whether work on the stream is being captured. The legacy stream never is, and is not asked:
-  // asking would end the capture of a blocking stream.
+  // Whether work on the stream is being captured; of the legacy stream, whether a capture of a
+  // blocking stream forbids to record an event on it.
   absl::StatusOr<bool> IsCapturing(const Stream& stream) const;
 
   // Notes that `block` is used on a stream that is not its own. True if that was not known yet.
@@ -65,10 +77,35 @@ class StreamLedger {
 
   // Calls `finished` for each pending block that all its streams are known to have passed.
   void Poll(OnFinished finished);
-  // As Poll, after waiting for the events of all pending blocks. Uses without an event stay.
-  void Wait(OnFinished finished);
-  // As Poll, after the caller has waited for the whole device.
-  void DeviceIsIdle(OnFinished finished);
+  // The events that all pending blocks wait for, one per stream, to be waited for without the lock:
+  // an event may by then be recorded anew, and waiting takes longer, no more. Uses without an event
+  // are not among them.
+  std::vector<EventHandle> EventsOfPending();
+
+  // --- Epochs ---
+  // Closes the stream's epoch. Without effect, returning false, if no event can be recorded: the
+  // stream is being captured, is not ordered, is gone, or kMaxOpenEpochs events are under way.
+  bool CloseEpoch(Stream& stream);
+  // Brings idle_epoch up to date.
+  void PollEpochs(Stream& stream);
+  // The event that closes `epoch` or the first later one; nullptr if none is under way.
+  EventHandle EventOfEpoch(const Stream& stream, uint64_t epoch) const;
+  // Open epochs of one stream, and so events under way, at most: a device that hangs must not use
+  // up the host.
+  static constexpr size_t kMaxOpenEpochs = 1024;
+
+  // --- Waiting for the whole device ---
+  // What the device will be done with after a wait that begins now.
+  struct DeviceWait {
+    std::vector<uint64_t> epochs;   // by stream index
+    std::vector<Block*> unprovable;
+  };
+  DeviceWait BeginDeviceWait();
+  // The wait is over. As Poll. `succeeded` false: nothing was learnt.
+  void EndDeviceWait(DeviceWait wait, bool succeeded, OnFinished finished);
+
+  // Whether any stream known here is being captured.
+  bool AnyCapturing() const;
 
   bool has_pending() const { return pending_blocks_ > 0; }
   size_t pending_blocks() const { return pending_blocks_; }
@@ -81,6 +118,7 @@ class StreamLedger {
 
   // nullptr if the stream is being captured or the driver refuses; `*retry` tells the two apart.
   EventHandle RecordEvent(const Stream& stream, bool* retry);
+  bool IsDone(EventHandle event);
   void RecordPostponed();
   void FinishUse(Block* block, OnFinished finished);
   EventHandle TakeEvent();
@@ -89,8 +127,14 @@ class StreamLedger {
   const DeviceIndex device_;
   Emitter& emitter_;
   std::vector<std::unique_ptr<Stream>> streams_;
-  absl::flat_hash_map<StreamHandle, const Stream*> by_handle_;
-  absl::flat_hash_map<StreamId, const Stream*> by_id_;
+  absl::flat_hash_map<StreamHandle, Stream*> by_handle_;
+  absl::flat_hash_map<StreamId, Stream*> by_id_;
+
+  struct ClosedEpoch {
+    uint64_t epoch;
+    EventHandle event;
+  };
+  std::vector<std::deque<ClosedEpoch>> closed_epochs_;  // by stream index, in order
 
   std::vector<std::deque<PendingUse>> queues_;  // by stream index; events finish in order
   struct Postponed {

@@ -1,5 +1,7 @@
 #include "allocator/events/counters.h"
 
+#include <algorithm>
+
 namespace offcut {
 namespace {
 
@@ -9,6 +11,10 @@ SizeClassOf ClassOfBlock(const Event& event) {
 
 SizeClassOf ClassOfGranule(const Event& event) {
   return (event.extra & kSmallGranuleBit) != 0 ? SizeClassOf::kSmall : SizeClassOf::kLarge;
+}
+
+SizeClassOf ClassOfRange(const Event& event) {
+  return event.extra != 0 ? SizeClassOf::kSmall : SizeClassOf::kLarge;
 }
 
 void Rise(GaugeBySize& gauge, SizeClassOf size_class, Bytes by) {
@@ -98,6 +104,26 @@ void Counters::Apply(const Event& event) {
     case EventKind::kGranuleUnmapped:
       Fall(mapped_bytes, ClassOfGranule(event), event.bytes);
       break;
+    case EventKind::kGranuleMoved:
+      ++moves;
+      moved_bytes += event.bytes;
+      break;
+    case EventKind::kMovesMade:
+      ++move_batches;
+      largest_move_batch = std::max<uint64_t>(largest_move_batch, event.extra);
+      break;
+    case EventKind::kOldMappingMade:
+      Rise(old_mapping_bytes, ClassOfGranule(event), event.bytes);
+      break;
+    case EventKind::kOldMappingRemoved:
+      Fall(old_mapping_bytes, ClassOfGranule(event), event.bytes);
+      break;
+    case EventKind::kAddressRangeReserved:
+      Rise(address_bytes, ClassOfRange(event), event.bytes);
+      break;
+    case EventKind::kAddressRangeFreed:
+      Fall(address_bytes, ClassOfRange(event), event.bytes);
+      break;
     case EventKind::kStreamUseRecorded:
       ++stream_uses;
       break;
@@ -143,8 +169,6 @@ void Counters::Apply(const Event& event) {
       break;
     case EventKind::kStreamSeen:
     case EventKind::kPoolCreated:
-    case EventKind::kAddressRangeReserved:
-    case EventKind::kAddressRangeFreed:
       break;
   }
 }

@@ -69,6 +69,21 @@ void MemoryState::Apply(const Event& event) {
       }
       break;
     }
+    case EventKind::kGranuleMoved: {
+      const auto it = granules_.find(event.extra);
+      if (it == granules_.end() || it->second.mapped_at == 0) {
+        ++inconsistencies_;
+      } else {
+        it->second.mapped_at = event.address;
+      }
+      break;
+    }
+    case EventKind::kOldMappingMade:
+      if (!old_mappings_.try_emplace(event.address, event.extra).second) ++inconsistencies_;
+      break;
+    case EventKind::kOldMappingRemoved:
+      if (old_mappings_.erase(event.address) == 0) ++inconsistencies_;
+      break;
     case EventKind::kGranuleReleased: {
       const auto it = granules_.find(event.extra);
       if (it == granules_.end()) {

@@ -53,6 +53,8 @@ class MemoryState {
   // Live and pending blocks by address.
   const std::map<DevicePtr, Block>& blocks() const { return blocks_; }
   const std::map<uint32_t, Granule>& granules() const { return granules_; }
+  // Ids of granules by the address of a mapping that is not their current one.
+  const std::map<DevicePtr, uint32_t>& old_mappings() const { return old_mappings_; }
   const std::map<uint16_t, Pool>& pools() const { return pools_; }
   const std::map<uint32_t, Stream>& streams() const { return streams_; }
   Bytes live_bytes() const { return live_bytes_; }
@@ -66,6 +68,7 @@ class MemoryState {
 
   std::map<DevicePtr, Block> blocks_;
   std::map<uint32_t, Granule> granules_;
+  std::map<DevicePtr, uint32_t> old_mappings_;
   std::map<uint16_t, Pool> pools_;
   std::map<uint32_t, Stream> streams_;
   Bytes live_bytes_ = 0;

@@ -104,7 +104,7 @@ absl::StatusOr<std::unique_ptr<Player>> Player::Create(const Program& program,
   OFFCUT_ASSIGN_OR_RETURN(
       player->allocator_,
       DeviceAllocator::Create(player->metered_, kDevice, player->clock_, player->address_map_,
-                              options.sinks, LimitOf(options)));
+                              options.config, options.sinks, LimitOf(options)));
   OFFCUT_RETURN_IF_ERROR(player->CreateStreams());
   player->addresses_.resize(program.slots);
   return player;

@@ -36,7 +36,7 @@ class Device {
       recorder_ = *Recorder::Start(directory_, "[]", Clock::Real());
       sinks.push_back(*recorder_->SinkFor(0, "bench", 0));
     }
-    allocator_ = *DeviceAllocator::Create(driver_, 0, Clock::Real(), address_map_, sinks);
+    allocator_ = *DeviceAllocator::Create(driver_, 0, Clock::Real(), address_map_, Config(), sinks);
   }
   ~Device() {
     allocator_.reset();

@@ -36,7 +36,7 @@ std::array<uint64_t, 16> SlotsOf(const std::string& divisions) {
 
 TEST(ConfigTest, AnEmptyEnvironmentGivesTheDefaultsAndTheArena) {
   const Config config = *Config::Parse({});
-  EXPECT_EQ(*config.layout(), Layout::kArena);
+  EXPECT_EQ(*config.layout(), LayoutKind::kArena);
   EXPECT_TRUE(config.memory_limit_mb().unlimited());
   EXPECT_TRUE(config.max_split_size_mb().unlimited());
   EXPECT_EQ(config.per_process_memory_fraction(), 1.0);
@@ -218,20 +218,20 @@ TEST(ConfigTest, AnOptionThatNothingObeysIsWarnedAboutOnlyInOffcutConf) {
 }
 
 TEST(ConfigTest, ALayoutThatIsNotBuiltIsRefusedWithItsOriginAndTheRemedy) {
-  const absl::StatusOr<Layout> segments =
+  const absl::StatusOr<LayoutKind> segments =
       Config::Parse({.pytorch_cuda_alloc_conf = "expandable_segments:False"})->layout();
   EXPECT_EQ(segments.status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(std::string(segments.status().message()),
               AllOf(HasSubstr("expandable_segments:False (PYTORCH_CUDA_ALLOC_CONF)"),
                     HasSubstr("remove"), HasSubstr("OFFCUT_CONF=expandable_segments:True")));
-  const absl::StatusOr<Layout> async = ParseOffcut("backend:cudaMallocAsync")->layout();
+  const absl::StatusOr<LayoutKind> async = ParseOffcut("backend:cudaMallocAsync")->layout();
   EXPECT_EQ(async.status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(std::string(async.status().message()), HasSubstr("async layout"));
-  EXPECT_EQ(*ParseOffcut("expandable_segments:True,backend:native")->layout(), Layout::kArena);
+  EXPECT_EQ(*ParseOffcut("expandable_segments:True,backend:native")->layout(), LayoutKind::kArena);
   EXPECT_EQ(*Config::Parse({.offcut_conf = "expandable_segments:True",
                             .pytorch_cuda_alloc_conf = "expandable_segments:False"})
                  ->layout(),
-            Layout::kArena);
+            LayoutKind::kArena);
 }
 
 TEST(ConfigTest, LimitsThatDoNotFitAreNoLimit) {

@@ -75,11 +75,16 @@ TEST(AuditTest, FindsEachContradictionThatItLooksFor) {
        },
        "unfinished uses"},
       {"a ledger that miscounts", [](StateView& v) { v.pending_blocks += 1; }, "ledger"},
-      {"a granule mapped elsewhere", [](StateView& v) { v.granules[0].mapped_at += v.granularity; },
-       "is not at"},
+      {"a granule mapped elsewhere", [](StateView& v) { v.granules[0].mapped_at += v.arenas[0].granularity; },
+       "which is not its place"},
       {"a granule mapped twice",
-       [](StateView& v) { v.arenas[0].granules[0].index = v.arenas[1].granules[0].index; },
-       "twice"},
+       [](StateView& v) {
+         uint32_t& index = v.arenas[0].granules[0].index;
+         index = v.granules[v.granules[0].index == index ? 1 : 0].index;
+       },
+       "which is not its place"},
+      {"an old mapping that nobody counts", [](StateView& v) { v.granules[0].old_mappings += 1; },
+       "old mappings"},
       {"a granule lost from the books", [](StateView& v) { v.granules.pop_back(); }, "granules"},
       {"reserved bytes that are not there", [](StateView& v) { v.reserved_bytes += 2 * kMiB; },
        "reserved"},

@@ -79,7 +79,8 @@ absl::Status CheckDriverBooks(const sim::MemoryModel& memory, const std::vector<
   Bytes reserved = 0, mapped = 0;
   for (const StateView& view : views) {
     reserved += view.reserved_bytes;
-    mapped += static_cast<Bytes>(view.counters.mapped_bytes[0].current);
+    mapped += static_cast<Bytes>(view.counters.mapped_bytes[0].current +
+                                 view.counters.old_mapping_bytes[0].current);
   }
   const sim::MemoryCensus census = memory.Census();
   if (census.physical_bytes != reserved || census.mapped_bytes != mapped) {

@@ -24,8 +24,8 @@ size_t EventLog::Count(EventKind kind) const {
 }
 
 World::World(const Options& options) : sim(MachineOf(options)), clock(sim.clock()) {
-  auto created = DeviceAllocator::Create(driver, kDevice, clock, address_map, {&log, &witnesses},
-                                         options.limit);
+  auto created = DeviceAllocator::Create(driver, kDevice, clock, address_map, options.config,
+                                         {&log, &witnesses}, options.limit);
   EXPECT_TRUE(created.ok()) << created.status();
   allocator = *std::move(created);
 }

@@ -33,6 +33,7 @@ class World {
     Bytes memory_bytes = kGiB;
     uint64_t lag_ns = 0;
     Bytes limit = kNoLimit;
+    Config config;
     int devices = 1;  // the allocator is on the first
   };
   World() : World(Options()) {}

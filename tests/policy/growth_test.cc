@@ -1,81 +1,104 @@
 #include "allocator/policy/growth.h"
 
+#include <random>
+#include <vector>
+
 #include "gtest/gtest.h"
 
 namespace offcut::policy {
 namespace {
 
 constexpr Bytes kGranule = 2 * kMiB;
-constexpr DevicePtr kGap = 64 * kMiB;
+constexpr DevicePtr kOrigin = 64 * kMiB;
+
+// A run from `kOrigin` + `offset` of pieces given by their sizes in MiB: free ones positive, gaps
+// negative.
+std::vector<RunPiece> RunOf(std::initializer_list<int> pieces, Bytes offset = 0) {
+  std::vector<RunPiece> run;
+  DevicePtr address = kOrigin + offset;
+  for (const int piece : pieces) {
+    const Bytes bytes = static_cast<Bytes>(piece < 0 ? -piece : piece) * kMiB;
+    run.push_back({.address = address, .bytes = bytes, .gap = piece < 0});
+    address += bytes;
+  }
+  return run;
+}
+
+std::optional<Window> Cheapest(const std::vector<RunPiece>& run, Bytes size) {
+  return CheapestWindow(run, size, kOrigin, kGranule);
+}
 
 TEST(GrowthTest, MapsWholeGranulesFromTheGapsBeginning) {
-  EXPECT_EQ(GrowIntoGap({.gap = kGap, .gap_bytes = 32 * kMiB}, 3 * kMiB, kGranule),
-            (Growth{kGap, 4 * kMiB}));
+  EXPECT_EQ(Cheapest(RunOf({-32}), 3 * kMiB), (Window{kOrigin, 3 * kMiB, 4 * kMiB}));
 }
 
 TEST(GrowthTest, CountsTheFreeBlockBeforeTheGap) {
-  EXPECT_EQ(
-      GrowIntoGap({.gap = kGap, .gap_bytes = 32 * kMiB, .free_before = kMiB}, 3 * kMiB, kGranule),
-      (Growth{kGap, 2 * kMiB}));
+  EXPECT_EQ(Cheapest(RunOf({1, -32}, kMiB), 3 * kMiB),
+            (Window{kOrigin + kMiB, 3 * kMiB, 2 * kMiB}));
 }
 
 TEST(GrowthTest, GrowsFromTheEndWhereTheFreeBlockBehindMakesItCheaper) {
-  EXPECT_EQ(GrowIntoGap({.gap = kGap, .gap_bytes = 32 * kMiB, .free_behind = 9 * kMiB}, 10 * kMiB,
-                        kGranule),
-            (Growth{kGap + 30 * kMiB, 2 * kMiB}));
+  EXPECT_EQ(Cheapest(RunOf({-32, 9}), 10 * kMiB),
+            (Window{kOrigin + 31 * kMiB, 10 * kMiB, 2 * kMiB}));
 }
 
-TEST(GrowthTest, PrefersTheBeginningAmongEqualCosts) {
-  EXPECT_EQ(
-      GrowIntoGap({.gap = kGap, .gap_bytes = 32 * kMiB, .free_before = kMiB, .free_behind = kMiB},
-                  3 * kMiB, kGranule),
-      (Growth{kGap, 2 * kMiB}));
+TEST(GrowthTest, JoinsFreeBlocksAcrossSeveralGaps) {
+  EXPECT_EQ(Cheapest(RunOf({8, -2, 8, -2, 8, -64}), 27 * kMiB),
+            (Window{kOrigin, 27 * kMiB, 4 * kMiB}));
 }
 
-TEST(GrowthTest, TakesTheWholeGapIfOnlyBothNeighboursMakeRoom) {
-  EXPECT_EQ(
-      GrowIntoGap(
-          {.gap = kGap, .gap_bytes = 4 * kMiB, .free_before = 3 * kMiB, .free_behind = 3 * kMiB},
-          10 * kMiB, kGranule),
-      (Growth{kGap, 4 * kMiB}));
+TEST(GrowthTest, PrefersTheLowestAddressAmongEquals) {
+  EXPECT_EQ(Cheapest(RunOf({-8, 4, -8}), 4 * kMiB + kMiB)->address, kOrigin + 7 * kMiB);
+  EXPECT_EQ(Cheapest(RunOf({-8}), 2 * kMiB)->address, kOrigin);
 }
 
 TEST(GrowthTest, RefusesWhatDoesNotFit) {
-  EXPECT_EQ(
-      GrowIntoGap({.gap = kGap, .gap_bytes = 4 * kMiB, .free_before = kMiB}, 6 * kMiB, kGranule),
-      std::nullopt);
+  EXPECT_EQ(Cheapest(RunOf({1, -4}, kMiB), 6 * kMiB), std::nullopt);
+  EXPECT_EQ(Cheapest({}, kMiB), std::nullopt);
 }
 
-// Against trying every possible range.
-TEST(GrowthTest, NoCheaperRangeExists) {
-  for (Bytes gap = 1; gap <= 6; ++gap) {
-    for (Bytes before = 0; before <= 7; ++before) {
-      for (Bytes behind = 0; behind <= 7; ++behind) {
-        for (Bytes size = 1; size <= 24; ++size) {
-          const GapNeighborhood around = {.gap = kGap,
-                                          .gap_bytes = gap * kGranule,
-                                          .free_before = before * kMiB,
-                                          .free_behind = behind * kMiB};
-          const auto growth = GrowIntoGap(around, size * kMiB, kGranule);
-          std::optional<Bytes> cheapest;
-          for (Bytes first = 0; first < gap; ++first) {
-            for (Bytes count = 1; first + count <= gap; ++count) {
-              Bytes room = count * kGranule;
-              if (first == 0) room += around.free_before;
-              if (first + count == gap) room += around.free_behind;
-              if (room >= size * kMiB && (!cheapest || count < *cheapest)) cheapest = count;
-            }
-          }
-          // Where a free neighbour alone serves the request, nobody asks for growth.
-          if (size <= before || size <= behind) continue;
-          ASSERT_EQ(growth.has_value(), cheapest.has_value());
-          if (growth.has_value()) {
-            ASSERT_EQ(growth->bytes, *cheapest * kGranule);
-          }
+// Against every position in steps of 1 MiB, over random runs.
+TEST(GrowthTest, NoCheaperWindowExists) {
+  std::mt19937 random(1);
+  for (int round = 0; round < 2000; ++round) {
+    std::vector<RunPiece> run;
+    DevicePtr address = kOrigin + random() % 2 * kMiB;
+    for (int pieces = 1 + static_cast<int>(random() % 7); pieces > 0; --pieces) {
+      const bool aligned = (address - kOrigin) % kGranule == 0;
+      const bool gap = aligned && random() % 2 == 0 && (run.empty() || !run.back().gap);
+      if (!gap && !run.empty() && !run.back().gap) continue;
+      Bytes bytes = (1 + random() % 6) * kMiB;
+      if (gap) {
+        bytes = RoundUp(bytes, kGranule);
+      } else if ((address + bytes - kOrigin) % kGranule != 0 && random() % 4 != 0) {
+        bytes += kMiB;
+      }
+      run.push_back({.address = address, .bytes = bytes, .gap = gap});
+      address += bytes;
+    }
+    const Bytes size = (1 + random() % 20) * kMiB;
+    std::optional<Bytes> cheapest;
+    for (DevicePtr at = run.front().address; at + size <= address; at += kMiB) {
+      Bytes missing = 0;
+      for (const RunPiece& piece : run) {
+        for (DevicePtr granule = piece.address; piece.gap && granule < piece.address + piece.bytes;
+             granule += kGranule) {
+          if (granule < at + size && granule + kGranule > at) missing += kGranule;
         }
       }
+      if (!cheapest.has_value() || missing < *cheapest) cheapest = missing;
+    }
+    const std::optional<Window> window = Cheapest(run, size);
+    ASSERT_EQ(window.has_value(), cheapest.has_value());
+    if (window.has_value()) {
+      ASSERT_EQ(window->missing_bytes, *cheapest);
     }
   }
+}
+
+TEST(GrowthTest, TheSoftTargetIsOneAndAHalfPercentAboveTheLargestLive) {
+  EXPECT_EQ(SoftTarget(0), 0u);
+  EXPECT_EQ(SoftTarget(200 * kGiB), 203 * kGiB);
 }
 
 }  // namespace

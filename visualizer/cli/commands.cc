@@ -66,7 +66,7 @@ ExitCode RunOptions(bool json, bool markdown) {
     return ExitCode::kBadUsage;
   }
   for (const std::string& warning : config->warnings()) PrintWarning(warning);
-  if (const absl::StatusOr<Layout> layout = config->layout(); !layout.ok()) {
+  if (const absl::StatusOr<LayoutKind> layout = config->layout(); !layout.ok()) {
     PrintWarning(layout.status().message());
   }
   return Print(json       ? Dump(Json::parse(DescribeJson(*config)))

@@ -1,0 +1,356 @@
+// What ArenaLayout does when no free block fits: choosing a site, filling its gaps with new granules
+// or moved ones, and giving idle granules back.
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "allocator/base/check.h"
+#include "allocator/base/format.h"
+#include "allocator/base/status_macros.h"
+#include "allocator/core/arena_layout.h"
+#include "allocator/core/timed_call.h"
+#include "allocator/policy/sizes.h"
+
+namespace offcut {
+namespace {
+
+// Cheapest first: growing within the target costs microseconds and waits for nobody, nor does
+// moving; waiting stalls the host, for one stream first, then for the device.
+constexpr ReclaimStep kLadder[] = {ReclaimStep::kGrowWithinTarget, ReclaimStep::kMove,
+                                   ReclaimStep::kGrow,             ReclaimStep::kMoveAfterWait,
+                                   ReclaimStep::kFinishPending,    ReclaimStep::kReleaseIdle};
+
+// A device that hangs sets no old mapping free; their number stays within this. 64 GiB of moves.
+constexpr int64_t kMostOldMappingBytes = 64 * static_cast<int64_t>(kGiB);
+
+bool Overlap(DevicePtr a, Bytes a_bytes, DevicePtr b, Bytes b_bytes) {
+  return a < b + b_bytes && b < a + a_bytes;
+}
+
+}  // namespace
+
+absl::Span<const ReclaimStep> ArenaLayout::ladder() const { return kLadder; }
+
+absl::Status ArenaLayout::TakeStep(ReclaimStep step, Pool& any_pool, Bytes requested) {
+  ArenaPool& pool = Cast(any_pool);
+  const Bytes within_target = RoomWithinTarget(requested);
+  const Bytes within_limit = RoomWithinLimit();
+  switch (step) {
+    case ReclaimStep::kGrowWithinTarget:
+      return MakeRoomSlow(pool, requested,
+                          {.preferred_new = within_target, .most_new = within_target});
+    case ReclaimStep::kMove:
+      return MakeRoomSlow(
+          pool, requested,
+          {.preferred_new = within_target, .most_new = within_target, .may_move = true});
+    case ReclaimStep::kGrow:
+      return MakeRoomSlow(
+          pool, requested,
+          {.preferred_new = within_target, .most_new = within_limit, .may_move = true});
+    default:
+      // After a wait: whatever has become idle, then whatever the driver still has.
+      return MakeRoomSlow(pool, requested,
+                          {.preferred_new = 0, .most_new = within_limit, .may_move = true});
+  }
+}
+
+Bytes ArenaLayout::RoomWithinLimit() const {
+  const Bytes reserved = context_.reserved_bytes();
+  return context_.limit > reserved ? context_.limit - reserved : 0;
+}
+
+Bytes ArenaLayout::RoomWithinTarget(Bytes requested) const {
+  // Under a limit there is nothing to gain from staying below it.
+  if (context_.limit != kNoLimit) return RoomWithinLimit();
+  const Bytes live =
+      static_cast<Bytes>(context_.emitter.counters().live_bytes[0].current) + requested;
+  const Bytes target = policy::SoftTarget(std::max(context_.largest_live, live));
+  const Bytes reserved = context_.reserved_bytes();
+  return target > reserved ? target - reserved : 0;
+}
+
+absl::Status ArenaLayout::MakeRoomSlow(ArenaPool& pool, Bytes requested, const Supply& supply) {
+  RemoveOldMappings(pool);
+  ArenaSet& set = SetOf(pool, requested);
+  OFFCUT_ASSIGN_OR_RETURN(const Site site, FindSiteSlow(pool, set, GrowthFor(requested)));
+  const Bytes granularity = context_.properties.granularity;
+  const Bytes missing = site.window.missing_bytes;
+  const auto shortage = [missing](const std::vector<Donor>& donors, Bytes granule) {
+    return missing - donors.size() * granule;
+  };
+  std::vector<Donor> donors;
+  if (supply.may_move && missing > supply.preferred_new) {
+    const Bytes to_move = RoundUp(missing - supply.preferred_new, granularity);
+    donors = ChooseDonors(pool, site, to_move / granularity);
+  }
+  if (shortage(donors, granularity) > supply.most_new) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "growing by ", FormatBytes(shortage(donors, granularity)), " beyond ",
+        FormatBytes(context_.reserved_bytes()), " would pass ", FormatBytes(supply.most_new), " of room"));
+  }
+  const absl::Status filled = FillSlow(pool, set, site, donors);
+  if (!absl::IsResourceExhausted(filled) || !supply.may_move) return filled;
+  // The driver has less than the limit allows: what can be moved instead?
+  donors = ChooseDonors(pool, site, missing / granularity);
+  if (shortage(donors, granularity) > 0) return filled;
+  return FillSlow(pool, set, site, donors);
+}
+
+// --- Where ---------------------------------------------------------------------------------------
+
+absl::StatusOr<ArenaLayout::Site> ArenaLayout::FindSiteSlow(ArenaPool& pool, ArenaSet& set,
+                                                            Bytes size) {
+  std::optional<Site> site = CheapestSite(set, size);
+  if (site.has_value()) return *site;
+  if (size > context_.properties.total_bytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the device has ", FormatBytes(context_.properties.total_bytes), " in all"));
+  }
+  OFFCUT_RETURN_IF_ERROR(AddArenaSlow(pool, set, size));
+  site = CheapestSite(set, size);
+  OFFCUT_CHECK(site.has_value(), "a new arena has no room for the request it was made for");
+  return *site;
+}
+
+std::optional<ArenaLayout::Site> ArenaLayout::CheapestSite(const ArenaSet& set, Bytes size) const {
+  const auto in_run = [](const Block* tile) {
+    return tile != nullptr && (tile->state == BlockState::kFree || tile->state == BlockState::kGap);
+  };
+  std::optional<Site> best;
+  std::vector<policy::RunPiece> run;
+  for (const std::unique_ptr<Arena>& arena : set.arenas) {
+    DevicePtr run_end = 0;
+    for (const Block* gap : arena->gaps()) {
+      if (gap->address < run_end) continue;
+      // The run around this gap, the first of it: only a free block can come before.
+      run.clear();
+      for (const Block* tile = in_run(gap->previous) ? gap->previous : gap; in_run(tile);
+           tile = tile->next) {
+        run.push_back({.address = tile->address,
+                       .bytes = tile->size,
+                       .gap = tile->state == BlockState::kGap});
+        run_end = tile->end();
+      }
+      const std::optional<policy::Window> window =
+          policy::CheapestWindow(run, size, arena->base(), arena->granularity());
+      if (window.has_value() &&
+          (!best.has_value() || window->missing_bytes < best->window.missing_bytes)) {
+        best = Site{arena.get(), *window};
+      }
+    }
+  }
+  return best;
+}
+
+absl::Status ArenaLayout::AddArenaSlow(ArenaPool& pool, ArenaSet& set, Bytes size) {
+  const DeviceProperties& device = context_.properties;
+  const Bytes needed = RoundUp(size, device.granularity);
+  Bytes bytes = set.small ? policy::SmallArenaSize(device.total_bytes, device.granularity)
+                          : policy::LargeArenaSize(device.total_bytes, device.granularity);
+  bytes = std::max(bytes, needed);
+  // Address space may be short where many streams and devices share it: a smaller arena will do.
+  absl::StatusOr<DevicePtr> base;
+  while (true) {
+    base = TimedCall(context_.emitter, DriverCall::kReserveAddress, 0, [&] {
+      return context_.driver.ReserveAddress(context_.device, bytes, device.granularity, /*hint=*/0);
+    });
+    if (base.ok() || bytes == needed) break;
+    bytes = std::max(RoundUp(bytes / 2, device.granularity), needed);
+  }
+  OFFCUT_RETURN_IF_ERROR(base.status());
+  if (const absl::Status entered = context_.address_map.Insert(*base, bytes, context_.device);
+      !entered.ok()) {
+    context_.driver.FreeAddress(*base, bytes).IgnoreError();
+    return entered;
+  }
+  set.arenas.push_back(std::make_unique<Arena>(*base, bytes, device.granularity, pool, set.free,
+                                               context_.blocks));
+  context_.emitter.Emit({.address = *base,
+                         .bytes = bytes,
+                         .extra = set.small ? 1u : 0u,
+                         .pool = pool.index,
+                         .kind = EventKind::kAddressRangeReserved});
+  return absl::OkStatus();
+}
+
+// --- With what -----------------------------------------------------------------------------------
+
+std::vector<ArenaLayout::Donor> ArenaLayout::ChooseDonors(ArenaPool& pool, const Site& site,
+                                                          size_t count) {
+  std::vector<Donor> donors;
+  // While anything is captured no event may be recorded, and nothing may be unmapped.
+  if (remap_ == RemapMode::kOff || context_.streams.AnyCapturing()) return donors;
+  AddDonors(pool, pool.large, /*same_stream=*/true, site, count, donors);
+  AddDonors(pool, pool.small, /*same_stream=*/true, site, count, donors);
+  for (ArenaPool* other : pools_) {
+    if (other == &pool || donors.size() == count) continue;
+    context_.streams.PollEpochs(other->stream);
+    RemoveOldMappings(*other);
+    AddDonors(*other, other->large, /*same_stream=*/false, site, count, donors);
+    AddDonors(*other, other->small, /*same_stream=*/false, site, count, donors);
+  }
+  return donors;
+}
+
+void ArenaLayout::AddDonors(ArenaPool& from, ArenaSet& set, bool same_stream, const Site& site,
+                            size_t count, std::vector<Donor>& donors) {
+  const Bytes granularity = context_.properties.granularity;
+  const bool alias =
+      same_stream && remap_ == RemapMode::kAlias && from.stream.ordered &&
+      context_.emitter.counters().old_mapping_bytes[0].current < kMostOldMappingBytes;
+  set.free.ForEachFrom(granularity, [&](Block& tile) {
+    const bool idle = tile.epoch <= from.stream.idle_epoch;
+    if (!idle && !alias) return true;
+    const Arena& arena = *tile.arena;
+    const DevicePtr first = arena.base() + RoundUp(tile.address - arena.base(), granularity);
+    DevicePtr address = arena.base() + RoundDown(tile.end() - arena.base(), granularity);
+    // From the end: what is left of the block still begins where it did.
+    while (address > first && donors.size() < count) {
+      address -= granularity;
+      if (&arena == site.arena &&
+          Overlap(address, granularity, site.window.address, site.window.bytes)) {
+        continue;
+      }
+      const GranulePool::Granule& granule = granules_.granule(arena.granule_at(address));
+      if (same_stream || granule.old_mappings == 0) donors.push_back({&tile, address});
+    }
+    return donors.size() < count;
+  });
+}
+
+absl::Status ArenaLayout::FillSlow(ArenaPool& pool, const ArenaSet& set, const Site& site,
+                                   const std::vector<Donor>& donors) {
+  Arena& arena = *site.arena;
+  const Bytes granularity = arena.granularity();
+  const DevicePtr begin =
+      arena.base() + RoundDown(site.window.address - arena.base(), granularity);
+  const DevicePtr end = site.window.address + site.window.bytes;
+  std::vector<GranulePool::Place> places;
+  for (DevicePtr address = begin; address < end; address += granularity) {
+    if (arena.granule_at(address) != kNoGranule) continue;
+    GranulePool::Place place = {.address = address};
+    if (places.size() < donors.size()) {
+      const Donor& donor = donors[places.size()];
+      place.moved = donor.tile->arena->granule_at(donor.address);
+    }
+    places.push_back(place);
+  }
+  OFFCUT_RETURN_IF_ERROR(granules_.MapAll(arena, places, set.small, [&](DevicePtr stuck) {
+    pool.old_tiles.push_front(arena.GapBecameOld(stuck, granularity, /*epoch=*/0));
+  }));
+
+  const bool in_use = std::any_of(donors.begin(), donors.end(), [](const Donor& donor) {
+    return donor.tile->epoch > donor.tile->pool->stream.idle_epoch;
+  });
+  const uint64_t epoch = in_use ? pool.stream.epoch : 0;
+  RetireDonors(donors, epoch);
+  for (size_t i = 0, end_of_range = 0; i < places.size(); i = end_of_range) {
+    end_of_range = i + 1;
+    while (end_of_range < places.size() &&
+           places[end_of_range].address == places[end_of_range - 1].address + granularity) {
+      ++end_of_range;
+    }
+    arena.GapBecameFree(places[i].address, (end_of_range - i) * granularity, epoch);
+  }
+  if (!donors.empty()) {
+    context_.emitter.Emit({.bytes = donors.size() * granularity,
+                           .extra = static_cast<uint32_t>(donors.size()),
+                           .pool = pool.index,
+                           .kind = EventKind::kMovesMade});
+  }
+  if (in_use) context_.streams.CloseEpoch(pool.stream);
+  if (donors.size() < places.size()) context_.SampleDeviceUsed();
+  return absl::OkStatus();
+}
+
+// Donors come tile by tile and, within one, from its end.
+void ArenaLayout::RetireDonors(const std::vector<Donor>& donors, uint64_t epoch) {
+  std::vector<ArenaPool*> idle_pools;
+  for (size_t i = 0; i < donors.size();) {
+    Block* const tile = donors[i].tile;
+    Arena& arena = *tile->arena;
+    ArenaPool& owner = Cast(*tile->pool);
+    const bool idle = tile->epoch <= owner.stream.idle_epoch;
+    Bytes bytes = arena.granularity();
+    DevicePtr address = donors[i].address;
+    for (++i; i < donors.size() && donors[i].tile == tile &&
+              donors[i].address + arena.granularity() == address;
+         ++i) {
+      address = donors[i].address;
+      bytes += arena.granularity();
+    }
+    if (idle) {
+      owner.old_tiles.push_front(arena.FreeBecameOld(tile, address, bytes, /*epoch=*/0));
+      idle_pools.push_back(&owner);
+    } else {
+      owner.old_tiles.push_back(arena.FreeBecameOld(tile, address, bytes, epoch));
+    }
+  }
+  for (ArenaPool* pool : idle_pools) RemoveOldMappings(*pool);
+}
+
+void ArenaLayout::RemoveOldMappings(ArenaPool& pool) {
+  if (pool.old_tiles.empty()) return;
+  context_.streams.PollEpochs(pool.stream);
+  while (!pool.old_tiles.empty() && pool.old_tiles.front()->epoch <= pool.stream.idle_epoch) {
+    Block* const tile = pool.old_tiles.front();
+    Arena& arena = *tile->arena;
+    const Bytes unmapped = granules_.UnmapRange(arena, tile->address, tile->size);
+    if (unmapped == 0) return;
+    pool.old_tiles.pop_front();
+    Block* const rest = arena.OldBecameGap(tile, unmapped);
+    if (rest == nullptr) continue;
+    pool.old_tiles.push_front(rest);
+    return;
+  }
+}
+
+// --- Giving back ---------------------------------------------------------------------------------
+
+Bytes ArenaLayout::ReleaseIdle(const Pool* only) {
+  Bytes released = 0;
+  for (ArenaPool* pool : pools_) {
+    if (only != nullptr && only != pool) continue;
+    pool->slabs.RemoveEmptySlow(
+        [](Block* tile, uint64_t epoch) { tile->arena->GiveBack(tile, epoch); });
+    RemoveOldMappings(*pool);
+    released += ReleaseIdleOf(*pool, pool->small) + ReleaseIdleOf(*pool, pool->large);
+  }
+  context_.SampleDeviceUsed();
+  return released;
+}
+
+Bytes ArenaLayout::ReleaseIdleOf(ArenaPool& pool, ArenaSet& set) {
+  std::vector<Block*> idle_tiles;
+  set.free.ForEachFrom(context_.properties.granularity, [&](Block& tile) {
+    if (tile.epoch <= pool.stream.idle_epoch) idle_tiles.push_back(&tile);
+    return true;
+  });
+  Bytes released = 0;
+  for (Block* tile : idle_tiles) {
+    Arena& arena = *tile->arena;
+    const Bytes granularity = arena.granularity();
+    const DevicePtr begin = arena.base() + RoundUp(tile->address - arena.base(), granularity);
+    DevicePtr end = arena.base() + RoundDown(tile->end() - arena.base(), granularity);
+    // From the end, so that `tile` stays what is left of it. A granule whose old mapping the driver
+    // would not remove stays.
+    while (end > begin) {
+      DevicePtr first = end;
+      while (first > begin &&
+             granules_.granule(arena.granule_at(first - granularity)).old_mappings == 0) {
+        first -= granularity;
+      }
+      if (first < end) {
+        const Bytes unmapped = granules_.UnmapRange(arena, first, end - first);
+        if (unmapped > 0) arena.FreeBecameGap(tile, first, unmapped);
+        released += unmapped;
+        if (unmapped < end - first) break;
+      }
+      end = first > begin ? first - granularity : begin;
+    }
+  }
+  return released;
+}
+
+}  // namespace offcut

@@ -1,0 +1,118 @@
+#include "allocator/core/arena_layout.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "allocator/policy/sizes.h"
+
+namespace offcut {
+
+ArenaLayout::ArenaLayout(LayoutContext& context)
+    : Layout(context),
+      remap_(context.config.remap()),
+      granules_(context.driver, context.device, context.properties.granularity, context.emitter) {}
+
+ArenaLayout::~ArenaLayout() {
+  // What the driver refuses now stays with the process.
+  for (ArenaPool* pool : pools_) {
+    for (ArenaSet* set : {&pool->small, &pool->large}) {
+      for (const std::unique_ptr<Arena>& arena : set->arenas) {
+        for (DevicePtr address = arena->base(); address < arena->end();
+             address += arena->granularity()) {
+          if (arena->granule_at(address) == kNoGranule) continue;
+          granules_.UnmapRange(*arena, address, arena->granularity());
+        }
+        context_.address_map.Remove(arena->base());
+        context_.driver.FreeAddress(arena->base(), arena->bytes()).IgnoreError();
+      }
+    }
+  }
+}
+
+std::unique_ptr<Pool> ArenaLayout::NewPool(uint16_t index, StreamLedger::Stream& stream) {
+  auto pool = std::make_unique<ArenaPool>(index, stream, *this, context_.blocks);
+  pools_.push_back(pool.get());
+  return pool;
+}
+
+// --- The hot path --------------------------------------------------------------------------------
+
+ArenaLayout::ArenaSet& ArenaLayout::SetOf(ArenaPool& pool, Bytes requested) {
+  return requested <= policy::kSmallRequestMax ? pool.small : pool.large;
+}
+
+Block* ArenaLayout::Take(Pool& any_pool, Bytes requested) {
+  ArenaPool& pool = Cast(any_pool);
+  ArenaSet& set = SetOf(pool, requested);
+  if (requested > policy::kSlotMax) {
+    const Bytes size = policy::BlockSize(requested);
+    Block* const tile = set.free.FindBestFit(size);
+    return tile == nullptr ? nullptr : tile->arena->TakeFront(tile, size, BlockState::kLive);
+  }
+  const size_t slot_class = policy::SlotClassFor(requested);
+  if (Block* const slot = pool.slabs.Take(slot_class); slot != nullptr) return slot;
+  const Bytes size = policy::SlabSize(slot_class);
+  Block* const tile = set.free.FindBestFit(size);
+  if (tile == nullptr) return nullptr;
+  pool.slabs.AddSlow(tile->arena->TakeFront(tile, size, BlockState::kSlab), slot_class);
+  return pool.slabs.Take(slot_class);
+}
+
+void ArenaLayout::GiveBack(Block* block, uint64_t epoch) {
+  ArenaPool& pool = Cast(*block->pool);
+  block->requested = 0;
+  if (!block->is_slot()) {
+    block->arena->GiveBack(block, epoch);
+    return;
+  }
+  // What was freed in other slots of the slab may be of a later epoch: then it is a later one now.
+  if (Block* const emptied = pool.slabs.GiveBack(block, epoch); emptied != nullptr) {
+    emptied->arena->GiveBack(emptied, pool.stream.epoch);
+  }
+}
+
+// --- Questions -----------------------------------------------------------------------------------
+
+Bytes ArenaLayout::GrowthFor(Bytes requested) const {
+  return requested <= policy::kSlotMax ? policy::SlabSize(policy::SlotClassFor(requested))
+                                       : policy::BlockSize(requested);
+}
+
+Bytes ArenaLayout::LargestFree(const Pool& any_pool) const {
+  const ArenaPool& pool = Cast(any_pool);
+  Bytes largest = 0;
+  for (const ArenaSet* set : {&pool.small, &pool.large}) {
+    if (const Block* tile = set->free.FindLargest(); tile != nullptr) {
+      largest = std::max(largest, tile->size);
+    }
+  }
+  return largest;
+}
+
+Layout::Range ArenaLayout::RangeOf(const Block& block) const {
+  return {.address = block.arena->base(), .bytes = block.arena->bytes()};
+}
+
+void ArenaLayout::AddTo(StateView& view) const {
+  for (const ArenaPool* pool : pools_) {
+    for (const ArenaSet* set : {&pool->small, &pool->large}) {
+      set->free.ForEach([&](const Block& tile) {
+        view.free.push_back(
+            {.pool = pool->index, .small = set->small, .address = tile.address, .size = tile.size});
+      });
+      for (const std::unique_ptr<Arena>& arena : set->arenas) {
+        view.arenas.push_back(ViewOf(*arena, set->small));
+      }
+    }
+  }
+  view.reserved_bytes += granules_.reserved_bytes();
+  granules_.ForEach([&](GranuleIndex index, const GranulePool::Granule& granule) {
+    view.granules.push_back({.index = index,
+                             .bytes = granule.bytes,
+                             .mapped_at = granule.mapped_at,
+                             .old_mappings = granule.old_mappings,
+                             .small = granule.small});
+  });
+}
+
+}  // namespace offcut

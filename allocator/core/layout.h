@@ -1,0 +1,105 @@
+// Layout: how the memory of a device's pools is laid out, and where it comes from.
+//
+// A layout finds free blocks, takes them back, and gets and releases memory. It does not know which
+// blocks the program holds, who asked, or what PyTorch is; it never waits, and it proves nothing:
+// its owner, the DeviceAllocator, holds the device's lock, waits without it, and says through the
+// streams' epochs what the device is done with. A layout states what it does to memory as events;
+// the events of blocks are its owner's. Not thread-safe: guarded by the device's lock.
+//
+// Implementations: ArenaLayout (virtual memory), SegmentsLayout (PyTorch's native algorithm),
+// AsyncLayout (the driver's stream-ordered pools).
+
+#ifndef OFFCUT_ALLOCATOR_CORE_LAYOUT_H_
+#define OFFCUT_ALLOCATOR_CORE_LAYOUT_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "allocator/base/units.h"
+#include "allocator/config/config.h"
+#include "allocator/core/address_map.h"
+#include "allocator/core/block.h"
+#include "allocator/core/pool.h"
+#include "allocator/core/state_view.h"
+#include "allocator/core/stream_ledger.h"
+#include "allocator/driver/driver.h"
+#include "allocator/events/emitter.h"
+#include "allocator/events/event.h"
+
+namespace offcut {
+
+// What the layouts of one device share with its allocator, which owns all of it and outlives them.
+struct LayoutContext {
+  Driver& driver;
+  const DeviceIndex device;
+  const DeviceProperties& properties;
+  const Config& config;
+  AddressMap& address_map;
+  Emitter& emitter;
+  BlockStore& blocks;
+  StreamLedger& streams;
+  Bytes limit = 0;         // on reserved memory; kNoLimit: none
+  Bytes largest_live = 0;  // the most live bytes there ever were, up to the last slow path
+
+  Bytes reserved_bytes() const {
+    return static_cast<Bytes>(emitter.counters().reserved_bytes[0].current);
+  }
+  // Device memory in use by everyone, asked now and stated as an event.
+  Bytes SampleDeviceUsed();
+};
+
+class Layout {
+ public:
+  explicit Layout(LayoutContext& context) : context_(context) {}
+  Layout(const Layout&) = delete;
+  Layout& operator=(const Layout&) = delete;
+  // Everything goes back to the driver. Requires: the device is idle.
+  virtual ~Layout() = default;
+
+  virtual std::unique_ptr<Pool> NewPool(uint16_t index, StreamLedger::Stream& stream) = 0;
+
+  // --- The hot path ---
+  // A block of this pool that holds `requested` bytes, in state kLive; nullptr if no free one fits.
+  // Requires: 0 < requested <= policy::kRequestMax.
+  virtual Block* Take(Pool& pool, Bytes requested) = 0;
+  // Takes back a block that Take gave, freed in `epoch` of its pool's stream: it is free for that
+  // stream at once.
+  virtual void GiveBack(Block* block, uint64_t epoch) = 0;
+
+  // --- The slow path ---
+  // The steps for a request that Take could not serve, in order; see device_allocator_slow.cc for
+  // those that the allocator itself takes.
+  virtual absl::Span<const ReclaimStep> ladder() const = 0;
+  // Takes one step for the request. OK if Take may succeed now. ResourceExhausted: memory or the
+  // limit does not suffice, a later step may help; any other error ends the climb.
+  virtual absl::Status TakeStep(ReclaimStep step, Pool& pool, Bytes requested) = 0;
+  // Reserved memory by which a request would have to grow, if nothing that is free could serve it.
+  virtual Bytes GrowthFor(Bytes requested) const = 0;
+  // Gives memory back to the driver that no block lies in and that the epochs of all streams
+  // concerned prove idle. `only`: of this pool; nullptr: of all. Returns the bytes released.
+  virtual Bytes ReleaseIdle(const Pool* only) = 0;
+  // Blocks, those there and those to come, are open to work on `peer` too.
+  virtual absl::Status OpenTo(DeviceIndex peer) = 0;
+
+  // --- Questions ---
+  // Size of the largest request that Take would serve; 0 if none.
+  virtual Bytes LargestFree(const Pool& pool) const = 0;
+  // The contiguous range that the block was cut from: an arena, a segment.
+  struct Range {
+    DevicePtr address = 0;
+    Bytes bytes = 0;
+  };
+  virtual Range RangeOf(const Block& block) const = 0;
+  // Adds its arenas (segments), free indexes and granules.
+  virtual void AddTo(StateView& view) const = 0;
+
+ protected:
+  LayoutContext& context_;
+};
+
+}  // namespace offcut
+
+#endif  // OFFCUT_ALLOCATOR_CORE_LAYOUT_H_
