@@ -24,6 +24,9 @@ constexpr ReclaimStep kLadder[] = {ReclaimStep::kGrowWithinTarget, ReclaimStep::
 // A device that hangs sets no old mapping free; their number stays within this. 64 GiB of moves.
 constexpr int64_t kMostOldMappingBytes = 64 * static_cast<int64_t>(kGiB);
 
+// An event is recorded on a stream to learn what it is done with at most this often.
+constexpr uint64_t kEpochNs = 1'000'000;
+
 bool Overlap(DevicePtr a, Bytes a_bytes, DevicePtr b, Bytes b_bytes) {
   return a < b + b_bytes && b < a + a_bytes;
 }
@@ -186,11 +189,25 @@ std::vector<ArenaLayout::Donor> ArenaLayout::ChooseDonors(ArenaPool& pool, const
   for (ArenaPool* other : pools_) {
     if (other == &pool || donors.size() == count) continue;
     context_.streams.PollEpochs(other->stream);
+    CloseEpochOfIdle(*other);
     RemoveOldMappings(*other);
     AddDonors(*other, other->large, /*same_stream=*/false, site, count, donors);
     AddDonors(*other, other->small, /*same_stream=*/false, site, count, donors);
   }
   return donors;
+}
+
+void ArenaLayout::CloseEpochOfIdle(ArenaPool& pool) {
+  StreamLedger::Stream& stream = pool.stream;
+  if (context_.emitter.clock().NowNs() < stream.closed_at_ns + kEpochNs) return;
+  bool worthwhile = false;
+  for (const ArenaSet* set : {&pool.large, &pool.small}) {
+    set->free.ForEachFrom(context_.properties.granularity, [&](const Block& tile) {
+      worthwhile = tile.epoch == stream.epoch;
+      return !worthwhile;
+    });
+  }
+  if (worthwhile && context_.streams.CloseEpoch(stream)) context_.streams.PollEpochs(stream);
 }
 
 void ArenaLayout::AddDonors(ArenaPool& from, ArenaSet& set, bool same_stream, const Site& site,

@@ -97,6 +97,8 @@ class ArenaLayout final : public Layout {
   absl::Status AddArenaSlow(ArenaPool& pool, ArenaSet& set, Bytes size);
   // At most `count` donors for `pool`, none of them within `site`.
   std::vector<Donor> ChooseDonors(ArenaPool& pool, const Site& site, size_t count);
+  // So that what is free in the pool now may soon serve other pools.
+  void CloseEpochOfIdle(ArenaPool& pool);
   void AddDonors(ArenaPool& from, ArenaSet& set, bool same_stream, const Site& site, size_t count,
                  std::vector<Donor>& donors);
   absl::Status FillSlow(ArenaPool& pool, const ArenaSet& set, const Site& site,

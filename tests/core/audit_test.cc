@@ -85,7 +85,7 @@ TEST(AuditTest, FindsEachContradictionThatItLooksFor) {
        "which is not its place"},
       {"an old mapping that nobody counts", [](StateView& v) { v.granules[0].old_mappings += 1; },
        "old mappings"},
-      {"a granule lost from the books", [](StateView& v) { v.granules.pop_back(); }, "granules"},
+      {"a granule lost from the books", [](StateView& v) { v.granules.pop_back(); }, "does not exist"},
       {"reserved bytes that are not there", [](StateView& v) { v.reserved_bytes += 2 * kMiB; },
        "reserved"},
       {"a counter that drifts", [](StateView& v) { v.counters.live_bytes[0].current += 1; },
