@@ -203,7 +203,7 @@ void ArenaLayout::CloseEpochOfIdle(ArenaPool& pool) {
   bool worthwhile = false;
   for (const ArenaSet* set : {&pool.large, &pool.small}) {
     set->free.ForEachFrom(context_.properties.granularity, [&](const Block& tile) {
-      worthwhile = tile.epoch == stream.epoch;
+      worthwhile |= tile.epoch == stream.epoch;
       return !worthwhile;
     });
   }
