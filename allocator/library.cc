@@ -138,8 +138,8 @@ absl::StatusOr<DeviceAllocator*> Library::MakeAllocatorSlow(DeviceIndex device) 
   if (fraction < 0) fraction = config_.per_process_memory_fraction();
   OFFCUT_ASSIGN_OR_RETURN(
       std::unique_ptr<DeviceAllocator> allocator,
-      DeviceAllocator::Create(*driver_, device, Clock::Real(), address_map_, config_, std::move(sinks),
-                              LimitFor(fraction, properties.total_bytes)));
+      DeviceAllocator::Create(*driver_, device, Clock::Real(), address_map_, config_,
+                              std::move(sinks), LimitFor(fraction, properties.total_bytes)));
   DeviceAllocator* const made = allocator.release();
   allocators_[static_cast<size_t>(device)].store(made, std::memory_order_release);
   return made;

@@ -59,8 +59,8 @@ class Arena {
   Block* FreeBecameOld(Block* free_tile, DevicePtr address, Bytes bytes, uint64_t epoch);
   // Whole granules of a gap have a mapping that could not be removed.
   Block* GapBecameOld(DevicePtr address, Bytes bytes, uint64_t epoch);
-  // The mappings of the first `bytes` of an old tile are gone. Returns the rest that is still old, or
-  // nullptr.
+  // The mappings of the first `bytes` of an old tile are gone. Returns the rest that is still old,
+  // or nullptr.
   Block* OldBecameGap(Block* old_tile, Bytes bytes);
 
   // Gaps by address.
@@ -80,8 +80,8 @@ class Arena {
 
   // The gap that the range lies in.
   Block* GapAt(DevicePtr address) const;
-  // Splits a range off a tile, of the same state still and in no index; what is left and right of it
-  // stays indexed.
+  // Splits a range off a tile, of the same state still and in no index; what is left and right of
+  // it stays indexed.
   Block* CutOut(Block* tile, DevicePtr address, Bytes bytes);
   // Splits `tile` at `size`; the new tile behind it has the same state and is in no index.
   Block* SplitOff(Block* tile, Bytes size);

@@ -1,5 +1,5 @@
-// What ArenaLayout does when no free block fits: choosing a site, filling its gaps with new granules
-// or moved ones, and giving idle granules back.
+// What ArenaLayout does when no free block fits: choosing a site, filling its gaps with new
+// granules or moved ones, and giving idle granules back.
 
 #include <algorithm>
 #include <utility>
@@ -17,9 +17,9 @@ namespace {
 
 // Cheapest first: growing within the target costs microseconds and waits for nobody, nor does
 // moving; waiting stalls the host, for one stream first, then for the device.
-constexpr ReclaimStep kLadder[] = {ReclaimStep::kGrowWithinTarget, ReclaimStep::kMove,
-                                   ReclaimStep::kGrow,             ReclaimStep::kMoveAfterWait,
-                                   ReclaimStep::kFinishPending,    ReclaimStep::kReleaseIdle};
+constexpr ReclaimStep kLadder[] = {
+    ReclaimStep::kGrowWithinTarget, ReclaimStep::kMove,          ReclaimStep::kGrow,
+    ReclaimStep::kMoveAfterWait,    ReclaimStep::kFinishPending, ReclaimStep::kReleaseIdle};
 
 // A device that hangs sets no old mapping free; their number stays within this. 64 GiB of moves.
 constexpr int64_t kMostOldMappingBytes = 64 * static_cast<int64_t>(kGiB);
@@ -88,9 +88,10 @@ absl::Status ArenaLayout::MakeRoomSlow(ArenaPool& pool, Bytes requested, const S
     donors = ChooseDonors(pool, site, to_move / granularity);
   }
   if (shortage(donors, granularity) > supply.most_new) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "growing by ", FormatBytes(shortage(donors, granularity)), " beyond ",
-        FormatBytes(context_.reserved_bytes()), " would pass ", FormatBytes(supply.most_new), " of room"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("growing by ", FormatBytes(shortage(donors, granularity)), " beyond ",
+                     FormatBytes(context_.reserved_bytes()), " would pass ",
+                     FormatBytes(supply.most_new), " of room"));
   }
   const absl::Status filled = FillSlow(pool, set, site, donors);
   if (!absl::IsResourceExhausted(filled) || !supply.may_move) return filled;
@@ -167,8 +168,8 @@ absl::Status ArenaLayout::AddArenaSlow(ArenaPool& pool, ArenaSet& set, Bytes siz
     context_.driver.FreeAddress(*base, bytes).IgnoreError();
     return entered;
   }
-  set.arenas.push_back(std::make_unique<Arena>(*base, bytes, device.granularity, pool, set.free,
-                                               context_.blocks));
+  set.arenas.push_back(
+      std::make_unique<Arena>(*base, bytes, device.granularity, pool, set.free, context_.blocks));
   context_.emitter.Emit({.address = *base,
                          .bytes = bytes,
                          .extra = set.small ? 1u : 0u,
@@ -240,8 +241,7 @@ absl::Status ArenaLayout::FillSlow(ArenaPool& pool, const ArenaSet& set, const S
                                    const std::vector<Donor>& donors) {
   Arena& arena = *site.arena;
   const Bytes granularity = arena.granularity();
-  const DevicePtr begin =
-      arena.base() + RoundDown(site.window.address - arena.base(), granularity);
+  const DevicePtr begin = arena.base() + RoundDown(site.window.address - arena.base(), granularity);
   const DevicePtr end = site.window.address + site.window.bytes;
   std::vector<GranulePool::Place> places;
   for (DevicePtr address = begin; address < end; address += granularity) {

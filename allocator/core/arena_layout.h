@@ -2,10 +2,10 @@
 //
 // Owns the arenas and granules of a device's default pools. A request gets the best fit among the
 // free blocks of its pool; up to policy::kSlotMax, a slot of a slab. If none fits, the cheapest
-// window of free blocks and gaps is chosen and its gaps are filled: with new granules up to the soft
-// target, beyond it with granules that lie wholly free elsewhere. Those are moved: mapped a second
-// time at their new place, for use there at once, because the stream that used them last is the
-// stream that will use them next; the old mapping goes when the stream has passed the move.
+// window of free blocks and gaps is chosen and its gaps are filled: with new granules up to the
+// soft target, beyond it with granules that lie wholly free elsewhere. Those are moved: mapped a
+// second time at their new place, for use there at once, because the stream that used them last is
+// the stream that will use them next; the old mapping goes when the stream has passed the move.
 //
 // Rules that cost data if broken:
 //   a granule is mapped a second time only for the stream that its free memory belongs to

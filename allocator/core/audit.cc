@@ -41,7 +41,7 @@ absl::Status AuditTiling(const StateView::ArenaView& arena) {
     }
     const bool whole_granules = tile.state == BlockState::kGap || tile.state == BlockState::kOld;
     if (whole_granules && ((tile.address - arena.base) % arena.granularity != 0 ||
-                                           tile.size % arena.granularity != 0)) {
+                           tile.size % arena.granularity != 0)) {
       return Broken(absl::StrCat("the ", ToString(tile.state), " at ", At(tile.address),
                                  " is not whole granules"));
     }
@@ -63,8 +63,8 @@ absl::Status AuditMapping(const StateView::ArenaView& arena) {
   for (const StateView::Tile& tile : arena.tiles) {
     if (tile.state == BlockState::kGap) continue;
     const DevicePtr offset = tile.address - arena.base;
-    for (DevicePtr place = offset / arena.granularity * arena.granularity; place < offset + tile.size;
-         place += arena.granularity) {
+    for (DevicePtr place = offset / arena.granularity * arena.granularity;
+         place < offset + tile.size; place += arena.granularity) {
       due.insert(arena.base + place);
     }
   }
@@ -180,8 +180,9 @@ absl::Status AuditTaken(const StateView& view) {
   return absl::OkStatus();
 }
 
-// Every granule has at most one current mapping, where its arena says; every other mapping of it lies
-// in an old tile, and it counts them; old tiles hold no current mapping; reserved is the sum of all.
+// Every granule has at most one current mapping, where its arena says; every other mapping of it
+// lies in an old tile, and it counts them; old tiles hold no current mapping; reserved is the sum
+// of all.
 absl::Status AuditGranules(const StateView& view) {
   std::map<uint32_t, const StateView::GranuleView*> granules;
   Bytes reserved = 0;
@@ -232,8 +233,7 @@ absl::Status AuditGranules(const StateView& view) {
                                due_current, " and ", due_old, " by the granules"));
   }
   if (view.reserved_bytes != reserved) {
-    return Broken(
-        absl::StrCat(view.reserved_bytes, " bytes reserved by granules of ", reserved));
+    return Broken(absl::StrCat(view.reserved_bytes, " bytes reserved by granules of ", reserved));
   }
   return absl::OkStatus();
 }

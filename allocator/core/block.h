@@ -48,8 +48,8 @@ struct Block {
   // The free index's tree.
   Block* left = nullptr;
   Block* right = nullptr;
-  // Of a free or old tile: the last epoch of its pool's stream in which some of it was in use. 0: the
-  // device has never used it, or is proven to be done with it.
+  // Of a free or old tile: the last epoch of its pool's stream in which some of it was in use. 0:
+  // the device has never used it, or is proven to be done with it.
   uint64_t epoch = 0;
   BlockState state = BlockState::kGap;
 

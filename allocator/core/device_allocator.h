@@ -50,15 +50,12 @@ struct BlockInfo {
 
 class DeviceAllocator {
  public:
-  // `driver`, `clock`, `address_map` and the sinks outlive the allocator. `config` names the layout;
-  // the limits in it are its caller's to work out as `limit`. `sinks` see every event from the
-  // first. Unimplemented if the device has no virtual memory management.
-  static absl::StatusOr<std::unique_ptr<DeviceAllocator>> Create(Driver& driver, DeviceIndex device,
-                                                                 const Clock& clock,
-                                                                 AddressMap& address_map,
-                                                                 const Config& config,
-                                                                 std::vector<EventSink*> sinks = {},
-                                                                 Bytes limit = kNoLimit);
+  // `driver`, `clock`, `address_map` and the sinks outlive the allocator. `config` names the
+  // layout; the limits in it are its caller's to work out as `limit`. `sinks` see every event from
+  // the first. Unimplemented if the device has no virtual memory management.
+  static absl::StatusOr<std::unique_ptr<DeviceAllocator>> Create(
+      Driver& driver, DeviceIndex device, const Clock& clock, AddressMap& address_map,
+      const Config& config, std::vector<EventSink*> sinks = {}, Bytes limit = kNoLimit);
   // For tests and replay: gives everything back. A process's own allocators live until it ends.
   ~DeviceAllocator();
 

@@ -108,7 +108,8 @@ absl::Status DeviceAllocator::FailSlow(const Pool& pool, Bytes requested,
                                        const absl::Status& cause) {
   FailureReason reason = FailureReason::kDriverError;
   if (absl::IsResourceExhausted(cause)) {
-    const bool at_limit = context_.reserved_bytes() + pool.layout.GrowthFor(requested) > context_.limit;
+    const bool at_limit =
+        context_.reserved_bytes() + pool.layout.GrowthFor(requested) > context_.limit;
     reason = at_limit ? FailureReason::kLimit : FailureReason::kOutOfMemory;
   } else if (absl::IsFailedPrecondition(cause)) {
     reason = FailureReason::kCapturing;

@@ -69,10 +69,8 @@ absl::StatusOr<GranuleIndex> GranulePool::Create(Bytes bytes, bool small, uint16
   unused_.pop_back();
   granules_[index] = {.handle = handle, .bytes = bytes, .small = small};
   reserved_bytes_ += bytes;
-  emitter_.Emit({.bytes = bytes,
-                 .extra = EventId(index),
-                 .pool = pool,
-                 .kind = EventKind::kGranuleCreated});
+  emitter_.Emit(
+      {.bytes = bytes, .extra = EventId(index), .pool = pool, .kind = EventKind::kGranuleCreated});
   return index;
 }
 
@@ -135,9 +133,9 @@ Bytes GranulePool::UnmapRange(Arena& arena, DevicePtr address, Bytes bytes) {
 }
 
 bool GranulePool::Unmap(DevicePtr address, Bytes bytes) {
-  return TimedCall(emitter_, DriverCall::kUnmap, address, [&] {
-           return driver_.Unmap(address, bytes);
-         }).ok();
+  return TimedCall(emitter_, DriverCall::kUnmap, address,
+                   [&] { return driver_.Unmap(address, bytes); })
+      .ok();
 }
 
 absl::Status GranulePool::Release(GranuleIndex index) {

@@ -28,8 +28,8 @@ void MemoryReport::AddState(const StateView& view, uint16_t own_pool, Bytes devi
     if (block.pool == own_pool) own.taken.push_back(block);
   }
   for (const StateView::GranuleView& granule : view.granules) {
-    const bool is_own = std::any_of(
-        view.arenas.begin(), view.arenas.end(), [&](const StateView::ArenaView& arena) {
+    const bool is_own =
+        std::any_of(view.arenas.begin(), view.arenas.end(), [&](const StateView::ArenaView& arena) {
           return arena.pool == own_pool && granule.mapped_at - arena.base < arena.bytes;
         });
     if (is_own) own.granules.push_back(granule);

@@ -1,8 +1,8 @@
 // Pool: the memory of one stream, or of one private pool and stream.
 //
 // Free memory never passes from one pool to another but by the layout that owns both, with proof
-// that no work uses it. Each layout derives its own kind. Guarded by the device's lock; a Pool lives
-// as long as its allocator, so a pointer to one outlasts a wait without the lock.
+// that no work uses it. Each layout derives its own kind. Guarded by the device's lock; a Pool
+// lives as long as its allocator, so a pointer to one outlasts a wait without the lock.
 
 #ifndef OFFCUT_ALLOCATOR_CORE_POOL_H_
 #define OFFCUT_ALLOCATOR_CORE_POOL_H_

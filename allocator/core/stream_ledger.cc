@@ -33,10 +33,11 @@ absl::StatusOr<StreamLedger::Stream*> StreamLedger::Find(StreamHandle handle) {
   if (const auto it = by_handle_.find(handle); it != by_handle_.end()) return it->second;
   OFFCUT_ASSIGN_OR_RETURN(const StreamId id, driver_.GetStreamId(device_, handle));
   if (const auto it = by_id_.find(id); it != by_id_.end()) return it->second;
-  streams_.push_back(std::make_unique<Stream>(Stream{.handle = handle,
-                                                     .id = id,
-                                                     .index = static_cast<uint32_t>(streams_.size()),
-                                                     .ordered = handle != kPerThreadStream}));
+  streams_.push_back(
+      std::make_unique<Stream>(Stream{.handle = handle,
+                                      .id = id,
+                                      .index = static_cast<uint32_t>(streams_.size()),
+                                      .ordered = handle != kPerThreadStream}));
   Stream* stream = streams_.back().get();
   queues_.emplace_back();
   closed_epochs_.emplace_back();
@@ -158,7 +159,8 @@ bool StreamLedger::CloseEpoch(Stream& stream) {
 
 void StreamLedger::PollEpochs(Stream& stream) {
   std::deque<ClosedEpoch>& queue = closed_epochs_[stream.index];
-  while (!queue.empty() && (queue.front().epoch <= stream.idle_epoch || IsDone(queue.front().event))) {
+  while (!queue.empty() &&
+         (queue.front().epoch <= stream.idle_epoch || IsDone(queue.front().event))) {
     stream.idle_epoch = std::max(stream.idle_epoch, queue.front().epoch);
     spare_events_.push_back(queue.front().event);
     queue.pop_front();

@@ -49,9 +49,9 @@ class StreamLedger {
     // The handle names this stream only: work submitted through it comes in one order. False for
     // the per-thread default stream, whose handle is another stream on each thread.
     bool ordered = true;
-    uint64_t epoch = 1;        // stamps what is freed now
-    uint64_t idle_epoch = 0;   // the device is done with what bears this epoch or an earlier one
-    uint64_t closed_at_ns = 0; // when the epoch before the current one was closed
+    uint64_t epoch = 1;         // stamps what is freed now
+    uint64_t idle_epoch = 0;    // the device is done with what bears this epoch or an earlier one
+    uint64_t closed_at_ns = 0;  // when the epoch before the current one was closed
   };
   using OnFinished = absl::FunctionRef<void(Block*)>;
 
@@ -97,7 +97,7 @@ class StreamLedger {
   // --- Waiting for the whole device ---
   // What the device will be done with after a wait that begins now.
   struct DeviceWait {
-    std::vector<uint64_t> epochs;   // by stream index
+    std::vector<uint64_t> epochs;  // by stream index
     std::vector<Block*> unprovable;
   };
   DeviceWait BeginDeviceWait();

@@ -15,8 +15,8 @@
 namespace offcut::policy {
 
 // Reserved memory up to which growing beats moving: 1.015 x the largest live bytes so far. Found by
-// replaying recorded training runs: it leaves live/reserved at .985, and moves are made mostly while
-// live climbs. Without slack, moving costs up to 7 % of a run's time.
+// replaying recorded training runs: it leaves live/reserved at .985, and moves are made mostly
+// while live climbs. Without slack, moving costs up to 7 % of a run's time.
 constexpr Bytes SoftTarget(Bytes largest_live) { return largest_live + largest_live * 3 / 200; }
 
 // A free block or a gap within a run of such: together they cover it without holes, in order of

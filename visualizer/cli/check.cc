@@ -57,6 +57,7 @@ class Checker {
   void CheckAddresses(const Event& event);
   void CheckNewBlock(const Event& event);
   void Fold(const Event& event);
+  void CheckNewMapping(DevicePtr begin, DevicePtr end);
   void CheckSums();
 
   const TraceMetadata& metadata_;
@@ -70,8 +71,9 @@ class Checker {
   MemoryState state_;
   bool maps_ranges_ = false;  // only some layouts reserve address space of their own
   RangeSet reserved_addresses_;
-  RangeSet mapped_;
-  bool grown_ = false;  // since the sums were last checked
+  RangeSet mapped_;      // current mappings
+  RangeSet old_mapped_;  // those that stay for work submitted before a move
+  bool grown_ = false;   // since the sums were last checked
   uint64_t dropped_events_ = 0;
   uint64_t unknown_kinds_ = 0;
   uint64_t contradictions_ = 0;
@@ -106,10 +108,25 @@ void Checker::CheckAddresses(const Event& event) {
       if (!reserved_addresses_.Remove(begin, end)) Contradiction("the range was not reserved");
       break;
     case EventKind::kGranuleMapped:
-      if (maps_ranges_ && !reserved_addresses_.Covers(begin, end)) {
-        Contradiction("mapped outside reserved ranges");
+      CheckNewMapping(begin, end);
+      break;
+    case EventKind::kGranuleMoved: {
+      const auto granule = state_.granules().find(event.extra);
+      if (granule == state_.granules().end()) break;  // MemoryState says so
+      const DevicePtr former = granule->second.mapped_at;
+      if (HoldsBlock(state_, former, former + event.bytes)) {
+        Contradiction("moved away from under a live or pending block");
       }
-      if (!mapped_.Add(begin, end)) Contradiction("something is mapped there already");
+      mapped_.Remove(former, former + event.bytes);
+      CheckNewMapping(begin, end);
+      break;
+    }
+    case EventKind::kOldMappingMade:
+      if (mapped_.Intersects(begin, end)) Contradiction("the mapping is a current one");
+      if (!old_mapped_.Add(begin, end)) Contradiction("there is an old mapping already");
+      break;
+    case EventKind::kOldMappingRemoved:
+      if (!old_mapped_.Remove(begin, end)) Contradiction("there is no old mapping");
       break;
     case EventKind::kGranuleUnmapped:
       if (HoldsBlock(state_, begin, end)) Contradiction("unmapped under a live or pending block");
@@ -124,6 +141,15 @@ void Checker::CheckAddresses(const Event& event) {
     }
     default:
       break;
+  }
+}
+
+void Checker::CheckNewMapping(DevicePtr begin, DevicePtr end) {
+  if (maps_ranges_ && !reserved_addresses_.Covers(begin, end)) {
+    Contradiction("mapped outside reserved ranges");
+  }
+  if (old_mapped_.Intersects(begin, end) || !mapped_.Add(begin, end)) {
+    Contradiction("something is mapped there already");
   }
 }
 
