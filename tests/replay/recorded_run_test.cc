@@ -33,7 +33,7 @@ class RecordedRunTest : public testing::Test {
     path_ = recorder->directory();
     EventSink* const sink = *recorder->SinkFor(0, "NVIDIA H200", 140 * kGiB);
     std::unique_ptr<DeviceAllocator> allocator =
-        *DeviceAllocator::Create(driver, 0, clock, address_map, {sink});
+        *DeviceAllocator::Create(driver, 0, clock, address_map, Config(), {sink});
     std::vector<StreamHandle> streams = {nullptr};
     for (int i = 0; i < 3; ++i) {
       streams.push_back(*driver.model().streams().CreateStream(0, {.non_blocking = true}));
