@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "allocator/base/status_macros.h"
 #include "allocator/replay/driver_costs.h"
 
 namespace offcut {
@@ -17,6 +18,11 @@ void MeteredDriver::After(DriverCall call, const absl::Status& status) {
   const uint64_t waited_ns = clock_.WaitedNs() - waited_before_ns_;
   meter_.waits += waited_ns > 0 ? 1 : 0;
   meter_.wait_ns += waited_ns;
+}
+
+absl::Status MeteredDriver::SynchronizeDevice(DeviceIndex device) {
+  OFFCUT_RETURN_IF_ERROR(streams_.Submit(device, nullptr).status());
+  return ForwardingDriver::SynchronizeDevice(device);
 }
 
 absl::StatusOr<DevicePtr> MeteredDriver::ReserveAddress(DeviceIndex device, Bytes bytes,

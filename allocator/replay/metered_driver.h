@@ -1,8 +1,10 @@
 // MeteredDriver: forwards every call to a SimDriver and keeps account of what the calls would have
 // cost (driver_costs.h), of stalls of the host, and of address space.
 //
-// Changes neither results nor the simulated time: the account stands beside the run. Not
-// thread-safe: for one allocator's calls.
+// The account stands beside the run: it moves neither results nor the simulated clock. One thing is
+// added: the device is taken to be busy, as in training, so a wait for the whole device is one for
+// work that was submitted just now. (No trace tells of kernels; an event on a stream means the same
+// without help.) Not thread-safe: for one allocator's calls.
 
 #ifndef OFFCUT_ALLOCATOR_REPLAY_METERED_DRIVER_H_
 #define OFFCUT_ALLOCATOR_REPLAY_METERED_DRIVER_H_
@@ -29,10 +31,13 @@ class MeteredDriver final : public ForwardingDriver {
  public:
   // `driver` must outlive this.
   explicit MeteredDriver(SimDriver& driver)
-      : ForwardingDriver(&driver), clock_(driver.model().clock()) {}
+      : ForwardingDriver(&driver),
+        clock_(driver.model().clock()),
+        streams_(driver.model().streams()) {}
 
   const DriverMeter& meter() const { return meter_; }
 
+  absl::Status SynchronizeDevice(DeviceIndex device) override;
   absl::StatusOr<DevicePtr> ReserveAddress(DeviceIndex device, Bytes bytes, Bytes alignment,
                                            DevicePtr hint) override;
   absl::Status FreeAddress(DevicePtr address, Bytes bytes) override;
@@ -46,6 +51,7 @@ class MeteredDriver final : public ForwardingDriver {
   uint64_t HandlesIn(DevicePtr address, Bytes bytes) const;
 
   const sim::SimClock& clock_;
+  sim::StreamModel& streams_;
   uint64_t waited_before_ns_ = 0;
   DriverMeter meter_;
   absl::flat_hash_map<DevicePtr, Bytes> mappings_;  // by address: size

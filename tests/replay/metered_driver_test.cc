@@ -61,5 +61,14 @@ TEST_F(MeteredDriverTest, AWaitCountsOnlyIfTheHostStalls) {
   EXPECT_EQ(driver_.meter().wait_ns, 500);
 }
 
+TEST_F(MeteredDriverTest, AWaitForTheDeviceIsOneForWorkSubmittedJustNow) {
+  sim_.model().streams().SetLagNs(300);
+  sim_.AdvanceNs(1000);
+  EXPECT_TRUE(driver_.SynchronizeDevice(0).ok());
+  EXPECT_EQ(driver_.meter().waits, 1);
+  EXPECT_EQ(driver_.meter().wait_ns, 300);
+  EXPECT_EQ(sim_.model().clock().NowNs(), 1300);
+}
+
 }  // namespace
 }  // namespace offcut
