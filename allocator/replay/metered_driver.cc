@@ -1,7 +1,5 @@
 #include "allocator/replay/metered_driver.h"
 
-#include <algorithm>
-
 #include "allocator/base/status_macros.h"
 #include "allocator/replay/driver_costs.h"
 
@@ -23,23 +21,6 @@ void MeteredDriver::After(DriverCall call, const absl::Status& status) {
 absl::Status MeteredDriver::SynchronizeDevice(DeviceIndex device) {
   OFFCUT_RETURN_IF_ERROR(streams_.Submit(device, nullptr).status());
   return ForwardingDriver::SynchronizeDevice(device);
-}
-
-absl::StatusOr<DevicePtr> MeteredDriver::ReserveAddress(DeviceIndex device, Bytes bytes,
-                                                        Bytes alignment, DevicePtr hint) {
-  absl::StatusOr<DevicePtr> address =
-      ForwardingDriver::ReserveAddress(device, bytes, alignment, hint);
-  if (address.ok()) {
-    meter_.address_bytes += bytes;
-    meter_.address_bytes_peak = std::max(meter_.address_bytes_peak, meter_.address_bytes);
-  }
-  return address;
-}
-
-absl::Status MeteredDriver::FreeAddress(DevicePtr address, Bytes bytes) {
-  absl::Status status = ForwardingDriver::FreeAddress(address, bytes);
-  if (status.ok()) meter_.address_bytes -= bytes;
-  return status;
 }
 
 absl::Status MeteredDriver::Map(DevicePtr address, Bytes bytes, PhysicalHandle handle) {

@@ -1,5 +1,5 @@
 // MeteredDriver: forwards every call to a SimDriver and keeps account of what the calls would have
-// cost (driver_costs.h), of stalls of the host, and of address space.
+// cost (driver_costs.h) and of stalls of the host.
 //
 // The account stands beside the run: it moves neither results nor the simulated clock. One thing is
 // added: the device is taken to be busy, as in training, so a wait for the whole device is one for
@@ -23,8 +23,6 @@ struct DriverMeter {
   uint64_t ns = 0;     // modelled
   uint64_t waits = 0;  // calls that stalled the host for the device
   uint64_t wait_ns = 0;
-  Bytes address_bytes = 0;  // reserved now
-  Bytes address_bytes_peak = 0;
 };
 
 class MeteredDriver final : public ForwardingDriver {
@@ -38,9 +36,6 @@ class MeteredDriver final : public ForwardingDriver {
   const DriverMeter& meter() const { return meter_; }
 
   absl::Status SynchronizeDevice(DeviceIndex device) override;
-  absl::StatusOr<DevicePtr> ReserveAddress(DeviceIndex device, Bytes bytes, Bytes alignment,
-                                           DevicePtr hint) override;
-  absl::Status FreeAddress(DevicePtr address, Bytes bytes) override;
   absl::Status Map(DevicePtr address, Bytes bytes, PhysicalHandle handle) override;
   absl::Status SetAccess(DevicePtr address, Bytes bytes, DeviceIndex device) override;
   absl::Status Unmap(DevicePtr address, Bytes bytes) override;

@@ -40,22 +40,6 @@ ReplayFigures Difference(const ReplayFigures& later, const ReplayFigures& earlie
           .wait_ns = later.wait_ns - earlier.wait_ns};
 }
 
-template <typename C>
-void SetMoves(const C& counters, ReplayFigures* figures) {
-  if constexpr (requires { counters.moves; }) {
-    figures->moves = counters.moves;
-    figures->remapped_bytes = counters.moved_bytes;
-    figures->move_batches = counters.move_batches;
-    figures->remap_ns = counters.moves * kMoveNs;
-  }
-}
-
-template <typename C>
-uint64_t LargestBatch(const C& counters) {
-  if constexpr (requires { counters.largest_move_batch; }) return counters.largest_move_batch;
-  return 0;
-}
-
 // One simulated machine with an allocator, and the state of playing a program into it.
 class Player {
  public:
@@ -185,23 +169,24 @@ absl::Status Player::UseUntilDoneSlow(const Operation& operation) {
 ReplayFigures Player::Figures() const {
   const Counters counters = allocator_->counters();
   const DriverMeter& meter = metered_.meter();
-  ReplayFigures figures = {.events = events_,
-                           .driver_calls = meter.calls,
-                           .driver_ns = meter.ns,
-                           .growth_ns = counters.granules_created * kFirstMappingNs,
-                           .waits = meter.waits,
-                           .wait_ns = meter.wait_ns};
-  SetMoves(counters, &figures);
-  return figures;
+  return {.events = events_,
+          .driver_calls = meter.calls,
+          .driver_ns = meter.ns,
+          .remap_ns = counters.moves * kMoveNs,
+          .growth_ns = counters.granules_created * kFirstMappingNs,
+          .moves = counters.moves,
+          .remapped_bytes = counters.moved_bytes,
+          .move_batches = counters.move_batches,
+          .waits = meter.waits,
+          .wait_ns = meter.wait_ns};
 }
 
 ReplayResult Player::Result() const {
-  ReplayResult result = {.address_bytes_peak = metered_.meter().address_bytes_peak,
-                         .whole = Figures(),
-                         .span_ns = program_.span_ns,
-                         .counters = allocator_->counters()};
+  ReplayResult result = {
+      .whole = Figures(), .span_ns = program_.span_ns, .counters = allocator_->counters()};
   result.peak_live_bytes = static_cast<Bytes>(result.counters.live_bytes[0].peak);
-  result.largest_batch = LargestBatch(result.counters);
+  result.largest_batch = result.counters.largest_move_batch;
+  result.address_bytes_peak = static_cast<Bytes>(result.counters.address_bytes[0].peak);
   result.peak_reserved_bytes = static_cast<Bytes>(result.counters.reserved_bytes[0].peak);
   if (failed()) {
     result.failed_at_event = events_;

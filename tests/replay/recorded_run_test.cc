@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "allocator/config/config.h"
 #include "allocator/core/address_map.h"
 #include "allocator/core/device_allocator.h"
 #include "allocator/replay/load_program.h"
@@ -34,9 +35,14 @@ class RecordedRunTest : public testing::Test {
     EventSink* const sink = *recorder->SinkFor(0, "NVIDIA H200", 140 * kGiB);
     std::unique_ptr<DeviceAllocator> allocator =
         *DeviceAllocator::Create(driver, 0, clock, address_map, Config(), {sink});
+    // Work runs on `users` alone, which own no blocks: no recording tells of work on a stream, but
+    // only of when a block was done with, and work on a block's own stream keeps granules from
+    // moving.
     std::vector<StreamHandle> streams = {nullptr};
+    std::vector<StreamHandle> users;
     for (int i = 0; i < 3; ++i) {
       streams.push_back(*driver.model().streams().CreateStream(0, {.non_blocking = true}));
+      users.push_back(*driver.model().streams().CreateStream(0, {.non_blocking = true}));
     }
     std::mt19937 random(seed);
     std::vector<DevicePtr> live;
@@ -50,7 +56,7 @@ class RecordedRunTest : public testing::Test {
       }
       std::swap(live[random() % live.size()], live.back());
       if (random() % 4 == 0) {
-        const StreamHandle user = streams[random() % streams.size()];
+        const StreamHandle user = users[random() % users.size()];
         EXPECT_TRUE(allocator->RecordStream(live.back(), user).ok());
         EXPECT_TRUE(driver.model().streams().Submit(0, user, random() % 100'000).ok());
       }
