@@ -59,7 +59,7 @@ absl::Status GranulePool::MapAll(Arena& arena, absl::Span<const Place> places, b
 absl::StatusOr<GranuleIndex> GranulePool::Create(Bytes bytes, bool small, uint16_t pool) {
   OFFCUT_ASSIGN_OR_RETURN(const PhysicalHandle handle,
                           TimedCall(emitter_, DriverCall::kCreateMemory, 0,
-                                    [&] { return driver_.CreateMemory(device_, bytes); }));
+                                    [&] { return driver_.CreateMemory(device_, bytes, {}); }));
   if (unused_.empty()) {
     OFFCUT_CHECK(granules_.size() < kSmallGranuleBit, "more granules than an event's id can name");
     unused_.push_back(static_cast<GranuleIndex>(granules_.size()));

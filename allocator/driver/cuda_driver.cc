@@ -32,7 +32,6 @@ namespace {
   F(cuDeviceGetAttribute)              \
   F(cuDevicePrimaryCtxRetain)          \
   F(cuCtxGetCurrent)                   \
-  F(cuCtxGetDevice)                    \
   F(cuCtxPushCurrent)                  \
   F(cuCtxPopCurrent)                   \
   F(cuCtxSynchronize)                  \
@@ -45,6 +44,8 @@ namespace {
   F(cuMemMap)                          \
   F(cuMemSetAccess)                    \
   F(cuMemUnmap)                        \
+  F(cuMemAlloc)                        \
+  F(cuMemFree)                         \
   F(cuStreamGetId)                     \
   F(cuStreamIsCapturing)               \
   F(cuThreadExchangeStreamCaptureMode) \
@@ -54,12 +55,16 @@ namespace {
   F(cuEventQuery)                      \
   F(cuEventSynchronize)
 
+// Those that an older driver lacks.
+#define OFFCUT_CUDA_OPTIONAL_FUNCTIONS(F) F(cuCtxRecordEvent)
+
 #define OFFCUT_STRINGIFY_INNER(x) #x
 #define OFFCUT_STRINGIFY(x) OFFCUT_STRINGIFY_INNER(x)
 
 struct CudaFunctions {
 #define OFFCUT_MEMBER(name) decltype(&::name) name = nullptr;
   OFFCUT_CUDA_FUNCTIONS(OFFCUT_MEMBER)
+  OFFCUT_CUDA_OPTIONAL_FUNCTIONS(OFFCUT_MEMBER)
 #undef OFFCUT_MEMBER
 };
 
@@ -68,6 +73,13 @@ constexpr int kDriverVersionMin = 12000;
 
 constexpr char kRemedy[] =
     "; install the NVIDIA driver, or preload liboffcut_cudasim.so to simulate one";
+
+// ", for RDMA, for export as a descriptor"
+std::string Named(const MemoryFlags& flags) {
+  return absl::StrCat(flags.rdma ? ", for RDMA" : "",
+                      flags.export_fd ? ", for export as a descriptor" : "",
+                      flags.export_fabric ? ", for export over the fabric" : "");
+}
 
 std::string At(DevicePtr address, Bytes bytes) {
   return absl::StrFormat("%d bytes at %#x", bytes, address);
@@ -91,12 +103,16 @@ absl::StatusOr<CudaFunctions> LoadFunctions() {
   }
   CudaFunctions functions;
   absl::string_view missing;
-#define OFFCUT_LOAD(name)                                                                 \
-  functions.name =                                                                        \
-      reinterpret_cast<decltype(functions.name)>(dlsym(library, OFFCUT_STRINGIFY(name))); \
+#define OFFCUT_LOAD_OPTIONAL(name) \
+  functions.name =                 \
+      reinterpret_cast<decltype(functions.name)>(dlsym(library, OFFCUT_STRINGIFY(name)));
+#define OFFCUT_LOAD(name)    \
+  OFFCUT_LOAD_OPTIONAL(name) \
   if (functions.name == nullptr && missing.empty()) missing = OFFCUT_STRINGIFY(name);
   OFFCUT_CUDA_FUNCTIONS(OFFCUT_LOAD)
+  OFFCUT_CUDA_OPTIONAL_FUNCTIONS(OFFCUT_LOAD_OPTIONAL)
 #undef OFFCUT_LOAD
+#undef OFFCUT_LOAD_OPTIONAL
   if (!missing.empty()) {
     return absl::UnavailableError(
         absl::StrCat("libcuda.so.1 has no function ", missing,
@@ -110,7 +126,6 @@ absl::StatusOr<CudaFunctions> LoadFunctions() {
 struct CudaDriver::Cuda {
   struct Device {
     CUcontext context = nullptr;
-    CUmemAllocationProp memory_properties = {};
     absl::Status status = absl::OkStatus();  // of retaining the context
     absl::once_flag once;
   };
@@ -126,10 +141,20 @@ struct CudaDriver::Cuda {
   absl::Status CheckInitialized() const;
   // The device, with its primary context retained.
   absl::StatusOr<Device*> Retain(DeviceIndex device);
-  CUmemAllocationProp FindMemoryProperties(DeviceIndex device);
 };
 
 namespace {
+
+CUmemAllocationProp MemoryOn(DeviceIndex device, const MemoryFlags& flags) {
+  CUmemAllocationProp properties = {};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
+  properties.allocFlags.gpuDirectRDMACapable = flags.rdma;
+  properties.requestedHandleTypes = static_cast<CUmemAllocationHandleType>(
+      (flags.export_fd ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : 0) |
+      (flags.export_fabric ? CU_MEM_HANDLE_TYPE_FABRIC : 0));
+  return properties;
+}
 
 // Makes `context` current while it lives, if it is not already.
 class ContextScope {
@@ -210,47 +235,9 @@ absl::StatusOr<CudaDriver::Cuda::Device*> CudaDriver::Cuda::Retain(DeviceIndex d
   absl::call_once(found.once, [&] {
     found.status = DriverError(f.cuDevicePrimaryCtxRetain(&found.context, device),
                                absl::StrCat("cuDevicePrimaryCtxRetain(device ", device, ")"));
-    if (found.status.ok()) found.memory_properties = FindMemoryProperties(device);
   });
   OFFCUT_RETURN_IF_ERROR(found.status);
   return &found;
-}
-
-CUmemAllocationProp CudaDriver::Cuda::FindMemoryProperties(DeviceIndex device) {
-  const auto has = [&](CUdevice_attribute attribute) {
-    int value = 0;
-    return f.cuDeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS && value != 0;
-  };
-  const bool rdma = has(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
-  const bool descriptor = has(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
-  CUmemAllocationProp plain = {};
-  plain.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  plain.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
-  size_t granularity = 0;
-  if (f.cuMemGetAllocationGranularity(&granularity, &plain, CU_MEM_ALLOC_GRANULARITY_MINIMUM) !=
-      CUDA_SUCCESS) {
-    return plain;
-  }
-  // A device may claim a flag and still refuse it (containers, virtual machines), so each is tried
-  // on one granule; none can be added to memory later. File descriptors before fabric handles: an
-  // H200 refused both together, and descriptors need no service beside the driver.
-  const ContextScope current(f, devices[device].context);
-  const RelaxedCaptureScope relaxed(f);
-  for (const auto& [try_rdma, try_descriptor] :
-       {std::pair{true, true}, std::pair{false, true}, std::pair{true, false}}) {
-    if ((try_rdma && !rdma) || (try_descriptor && !descriptor)) continue;
-    CUmemAllocationProp properties = plain;
-    properties.allocFlags.gpuDirectRDMACapable = try_rdma;
-    if (try_descriptor) {
-      properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    }
-    CUmemGenericAllocationHandle handle = 0;
-    const CUresult result = f.cuMemCreate(&handle, granularity, &properties, 0);
-    if (result == CUDA_SUCCESS) f.cuMemRelease(handle);
-    // A full device says nothing about the flags.
-    if (result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY) return properties;
-  }
-  return plain;
 }
 
 CudaDriver::CudaDriver() : cuda_(std::make_unique<Cuda>()) {}
@@ -282,17 +269,22 @@ absl::StatusOr<DeviceProperties> CudaDriver::GetProperties(DeviceIndex device) {
   const auto attribute = [&](CUdevice_attribute which, int* value) {
     if (result == CUDA_SUCCESS) result = f.cuDeviceGetAttribute(value, which, device);
   };
-  int virtual_memory = 0;
+  // A driver that is older than an attribute fails: no.
+  const auto has = [&](CUdevice_attribute which) {
+    int value = 0;
+    return f.cuDeviceGetAttribute(&value, which, device) == CUDA_SUCCESS && value != 0;
+  };
   attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &properties.compute_major);
   attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &properties.compute_minor);
-  attribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, &virtual_memory);
   properties.name = name;
   properties.total_bytes = total_bytes;
-  properties.virtual_memory = virtual_memory != 0;
+  properties.virtual_memory = has(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
+  properties.memory_flags = {
+      .rdma = has(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED),
+      .export_fd = has(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED),
+      .export_fabric = has(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED)};
   if (result == CUDA_SUCCESS && properties.virtual_memory) {
-    CUmemAllocationProp memory = {};
-    memory.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    memory.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
+    const CUmemAllocationProp memory = MemoryOn(device, {});
     size_t granularity = 0;
     result =
         f.cuMemGetAllocationGranularity(&granularity, &memory, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
@@ -314,15 +306,6 @@ absl::StatusOr<MemoryInfo> CudaDriver::GetMemoryInfo(DeviceIndex device) {
     return DriverError(result, absl::StrCat("cuMemGetInfo(device ", device, ")"));
   }
   return MemoryInfo{.free_bytes = free_bytes, .total_bytes = total_bytes};
-}
-
-absl::StatusOr<DeviceIndex> CudaDriver::CurrentDevice() {
-  OFFCUT_RETURN_IF_ERROR(cuda_->CheckInitialized());
-  CUdevice device = 0;
-  if (const CUresult result = cuda_->f.cuCtxGetDevice(&device); result != CUDA_SUCCESS) {
-    return DriverError(result, "cuCtxGetDevice");
-  }
-  return device;
 }
 
 absl::Status CudaDriver::SynchronizeDevice(DeviceIndex device) {
@@ -359,15 +342,17 @@ absl::Status CudaDriver::FreeAddress(DevicePtr address, Bytes bytes) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<PhysicalHandle> CudaDriver::CreateMemory(DeviceIndex device, Bytes bytes) {
+absl::StatusOr<PhysicalHandle> CudaDriver::CreateMemory(DeviceIndex device, Bytes bytes,
+                                                        const MemoryFlags& flags) {
   OFFCUT_ASSIGN_OR_RETURN(const Cuda::Device* on, cuda_->Retain(device));
   const ContextScope current(cuda_->f, on->context);
   const RelaxedCaptureScope relaxed(cuda_->f);
+  const CUmemAllocationProp properties = MemoryOn(device, flags);
   CUmemGenericAllocationHandle handle = 0;
-  if (const CUresult result = cuda_->f.cuMemCreate(&handle, bytes, &on->memory_properties, 0);
+  if (const CUresult result = cuda_->f.cuMemCreate(&handle, bytes, &properties, 0);
       result != CUDA_SUCCESS) {
-    return DriverError(result,
-                       absl::StrCat("cuMemCreate(", bytes, " bytes on device ", device, ")"));
+    return DriverError(result, absl::StrCat("cuMemCreate(", bytes, " bytes on device ", device,
+                                            Named(flags), ")"));
   }
   return handle;
 }
@@ -412,6 +397,30 @@ absl::Status CudaDriver::Unmap(DevicePtr address, Bytes bytes) {
   const RelaxedCaptureScope relaxed(cuda_->f);
   if (const CUresult result = cuda_->f.cuMemUnmap(address, bytes); result != CUDA_SUCCESS) {
     return DriverError(result, absl::StrCat("cuMemUnmap(", At(address, bytes), ")"));
+  }
+  return absl::OkStatus();
+}
+
+// --- Memory with an address of its own ---
+
+absl::StatusOr<DevicePtr> CudaDriver::AllocateMemory(DeviceIndex device, Bytes bytes) {
+  OFFCUT_ASSIGN_OR_RETURN(const Cuda::Device* on, cuda_->Retain(device));
+  const ContextScope current(cuda_->f, on->context);
+  const RelaxedCaptureScope relaxed(cuda_->f);
+  CUdeviceptr address = 0;
+  if (const CUresult result = cuda_->f.cuMemAlloc(&address, bytes); result != CUDA_SUCCESS) {
+    return DriverError(result,
+                       absl::StrCat("cuMemAlloc(", bytes, " bytes on device ", device, ")"));
+  }
+  return address;
+}
+
+absl::Status CudaDriver::FreeMemory(DeviceIndex device, DevicePtr address) {
+  OFFCUT_ASSIGN_OR_RETURN(const Cuda::Device* on, cuda_->Retain(device));
+  const ContextScope current(cuda_->f, on->context);
+  const RelaxedCaptureScope relaxed(cuda_->f);
+  if (const CUresult result = cuda_->f.cuMemFree(address); result != CUDA_SUCCESS) {
+    return DriverError(result, absl::StrFormat("cuMemFree(%#x on device %d)", address, device));
   }
   return absl::OkStatus();
 }
@@ -466,6 +475,21 @@ absl::Status CudaDriver::RecordEvent(DeviceIndex device, EventHandle event, Stre
   if (const CUresult result = cuda_->f.cuEventRecord(event, stream); result != CUDA_SUCCESS) {
     return DriverError(result,
                        absl::StrFormat("cuEventRecord(event %p, stream %p)", event, stream));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaDriver::RecordDeviceEvent(DeviceIndex device, EventHandle event) {
+  OFFCUT_ASSIGN_OR_RETURN(const Cuda::Device* on, cuda_->Retain(device));
+  if (cuda_->f.cuCtxRecordEvent == nullptr) {
+    return DriverError(
+        CudaResult::kNotSupported,
+        "cuCtxRecordEvent: this driver has no such function, CUDA 12.5 is the first");
+  }
+  if (const CUresult result = cuda_->f.cuCtxRecordEvent(on->context, event);
+      result != CUDA_SUCCESS) {
+    return DriverError(result,
+                       absl::StrFormat("cuCtxRecordEvent(event %p, device %d)", event, device));
   }
   return absl::OkStatus();
 }

@@ -3,6 +3,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "allocator/base/status_macros.h"
 #include "allocator/driver/cuda_results.h"
 
 namespace offcut {
@@ -57,6 +58,27 @@ int DriverErrorCode(const absl::Status& status) {
     (void)absl::SimpleAtoi(std::string(*payload), &cu_result);
   }
   return cu_result;
+}
+
+absl::StatusOr<MemoryFlags> GrantedMemoryFlags(Driver& driver, DeviceIndex device) {
+  OFFCUT_ASSIGN_OR_RETURN(const DeviceProperties properties, driver.GetProperties(device));
+  if (!properties.virtual_memory) return MemoryFlags{};
+  const MemoryFlags& claimed = properties.memory_flags;
+  // An H200 refused a descriptor together with a fabric handle, so no combination has both.
+  for (const MemoryFlags& flags :
+       {MemoryFlags{.rdma = true, .export_fd = true}, MemoryFlags{.export_fd = true},
+        MemoryFlags{.rdma = true, .export_fabric = true}, MemoryFlags{.export_fabric = true},
+        MemoryFlags{.rdma = true}}) {
+    if ((flags.rdma && !claimed.rdma) || (flags.export_fd && !claimed.export_fd) ||
+        (flags.export_fabric && !claimed.export_fabric)) {
+      continue;
+    }
+    const auto handle = driver.CreateMemory(device, properties.granularity, flags);
+    if (handle.ok()) OFFCUT_RETURN_IF_ERROR(driver.ReleaseMemory(*handle));
+    // A full device says nothing about the flags.
+    if (handle.ok() || absl::IsResourceExhausted(handle.status())) return flags;
+  }
+  return MemoryFlags{};
 }
 
 }  // namespace offcut

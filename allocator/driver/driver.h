@@ -6,7 +6,7 @@
 // statement there first.
 //
 // Conventions, once for all methods:
-//  - Thread-safe. No method waits for the device unless it is named Synchronize.
+//  - Thread-safe. No method waits for the device unless it is named Synchronize, or says so.
 //  - Methods that take a device make that device's primary context current for the duration of the
 //    call and leave the caller's context as it was. Before the first, Initialize() must have
 //    succeeded.
@@ -45,6 +45,15 @@ int DriverErrorCode(const absl::Status& status);
 // An error as the conventions above describe it. `what`: "cuMemCreate(2097152 bytes on device 0)".
 absl::Status DriverError(int cu_result, absl::string_view what);
 
+// What physical memory can do beside being mapped; it cannot be added later.
+struct MemoryFlags {
+  bool rdma = false;           // reached by other devices on the bus (GPUDirect RDMA)
+  bool export_fd = false;      // exported to other processes as a file descriptor
+  bool export_fabric = false;  // exported to other nodes as a fabric handle
+
+  friend bool operator==(const MemoryFlags&, const MemoryFlags&) = default;
+};
+
 struct DeviceProperties {
   std::string name;             // "NVIDIA H200"
   Bytes total_bytes = 0;        // memory of the device
@@ -52,6 +61,9 @@ struct DeviceProperties {
   bool virtual_memory = false;  // supports reserve, create, map
   int compute_major = 0;
   int compute_minor = 0;
+  // What the device claims. It may refuse each all the same, alone or beside another (containers,
+  // virtual machines, a fabric without its service): see GrantedMemoryFlags.
+  MemoryFlags memory_flags;
 };
 
 struct MemoryInfo {
@@ -71,8 +83,6 @@ class Driver {
   virtual absl::StatusOr<int> DeviceCount() = 0;
   virtual absl::StatusOr<DeviceProperties> GetProperties(DeviceIndex device) = 0;
   virtual absl::StatusOr<MemoryInfo> GetMemoryInfo(DeviceIndex device) = 0;
-  // The device of the calling thread's current context; FailedPrecondition without one.
-  virtual absl::StatusOr<DeviceIndex> CurrentDevice() = 0;
   // Waits for everything submitted to the device.
   virtual absl::Status SynchronizeDevice(DeviceIndex device) = 0;
 
@@ -82,7 +92,9 @@ class Driver {
                                                    DevicePtr hint) = 0;
   // The whole range of one ReserveAddress; nothing may be mapped in it.
   virtual absl::Status FreeAddress(DevicePtr address, Bytes bytes) = 0;
-  virtual absl::StatusOr<PhysicalHandle> CreateMemory(DeviceIndex device, Bytes bytes) = 0;
+  // Flags that the device does not grant: an error that is not ResourceExhausted.
+  virtual absl::StatusOr<PhysicalHandle> CreateMemory(DeviceIndex device, Bytes bytes,
+                                                      const MemoryFlags& flags) = 0;
   // The memory goes back to the device once its last mapping is gone too.
   virtual absl::Status ReleaseMemory(PhysicalHandle handle) = 0;
   // Maps the whole handle; `bytes` is its size. A handle may be mapped at several addresses. Access
@@ -93,6 +105,12 @@ class Driver {
   // A range that holds whole mappings only. Does NOT wait for kernels that use it.
   virtual absl::Status Unmap(DevicePtr address, Bytes bytes) = 0;
 
+  // --- Memory with an address of its own ---
+  // Of any size but 0; aligned to at least 512 bytes, from 2 MiB on to the granularity.
+  virtual absl::StatusOr<DevicePtr> AllocateMemory(DeviceIndex device, Bytes bytes) = 0;
+  // WAITS for all work on the device. `address`: one that AllocateMemory returned.
+  virtual absl::Status FreeMemory(DeviceIndex device, DevicePtr address) = 0;
+
   // --- Streams and events ---
   virtual absl::StatusOr<StreamId> GetStreamId(DeviceIndex device, StreamHandle stream) = 0;
   // Whether work submitted to the stream now is captured into a graph instead of run. An error that
@@ -102,10 +120,19 @@ class Driver {
   virtual absl::StatusOr<EventHandle> CreateEvent(DeviceIndex device) = 0;
   virtual absl::Status DestroyEvent(DeviceIndex device, EventHandle event) = 0;
   virtual absl::Status RecordEvent(DeviceIndex device, EventHandle event, StreamHandle stream) = 0;
+  // Done when all work that was submitted to any stream of the device's primary context is. Only
+  // while no stream of the device is being captured: the call would fail and END that capture.
+  // Unimplemented by drivers before CUDA 12.5.
+  virtual absl::Status RecordDeviceEvent(DeviceIndex device, EventHandle event) = 0;
   // Whether all work before the event's last record is done; true if it was never recorded.
   virtual absl::StatusOr<bool> QueryEvent(DeviceIndex device, EventHandle event) = 0;
   virtual absl::Status SynchronizeEvent(DeviceIndex device, EventHandle event) = 0;
 };
+
+// The most useful flags that `device` grants, found by creating and releasing one granule with each
+// combination of what it claims; none if the device has no virtual memory. File descriptors before
+// fabric handles, which need a service beside the driver.
+absl::StatusOr<MemoryFlags> GrantedMemoryFlags(Driver& driver, DeviceIndex device);
 
 }  // namespace offcut
 

@@ -38,10 +38,6 @@ absl::StatusOr<MemoryInfo> ForwardingDriver::GetMemoryInfo(DeviceIndex device) {
   return Forward(DriverCall::kGetMemoryInfo, [&] { return driver_->GetMemoryInfo(device); });
 }
 
-absl::StatusOr<DeviceIndex> ForwardingDriver::CurrentDevice() {
-  return Forward(DriverCall::kCurrentDevice, [&] { return driver_->CurrentDevice(); });
-}
-
 absl::Status ForwardingDriver::SynchronizeDevice(DeviceIndex device) {
   return Forward(DriverCall::kSynchronizeDevice,
                  [&] { return driver_->SynchronizeDevice(device); });
@@ -57,8 +53,10 @@ absl::Status ForwardingDriver::FreeAddress(DevicePtr address, Bytes bytes) {
   return Forward(DriverCall::kFreeAddress, [&] { return driver_->FreeAddress(address, bytes); });
 }
 
-absl::StatusOr<PhysicalHandle> ForwardingDriver::CreateMemory(DeviceIndex device, Bytes bytes) {
-  return Forward(DriverCall::kCreateMemory, [&] { return driver_->CreateMemory(device, bytes); });
+absl::StatusOr<PhysicalHandle> ForwardingDriver::CreateMemory(DeviceIndex device, Bytes bytes,
+                                                              const MemoryFlags& flags) {
+  return Forward(DriverCall::kCreateMemory,
+                 [&] { return driver_->CreateMemory(device, bytes, flags); });
 }
 
 absl::Status ForwardingDriver::ReleaseMemory(PhysicalHandle handle) {
@@ -76,6 +74,15 @@ absl::Status ForwardingDriver::SetAccess(DevicePtr address, Bytes bytes, DeviceI
 
 absl::Status ForwardingDriver::Unmap(DevicePtr address, Bytes bytes) {
   return Forward(DriverCall::kUnmap, [&] { return driver_->Unmap(address, bytes); });
+}
+
+absl::StatusOr<DevicePtr> ForwardingDriver::AllocateMemory(DeviceIndex device, Bytes bytes) {
+  return Forward(DriverCall::kAllocateMemory,
+                 [&] { return driver_->AllocateMemory(device, bytes); });
+}
+
+absl::Status ForwardingDriver::FreeMemory(DeviceIndex device, DevicePtr address) {
+  return Forward(DriverCall::kFreeMemory, [&] { return driver_->FreeMemory(device, address); });
 }
 
 absl::StatusOr<StreamId> ForwardingDriver::GetStreamId(DeviceIndex device, StreamHandle stream) {
@@ -98,6 +105,11 @@ absl::Status ForwardingDriver::RecordEvent(DeviceIndex device, EventHandle event
                                            StreamHandle stream) {
   return Forward(DriverCall::kRecordEvent,
                  [&] { return driver_->RecordEvent(device, event, stream); });
+}
+
+absl::Status ForwardingDriver::RecordDeviceEvent(DeviceIndex device, EventHandle event) {
+  return Forward(DriverCall::kRecordDeviceEvent,
+                 [&] { return driver_->RecordDeviceEvent(device, event); });
 }
 
 absl::StatusOr<bool> ForwardingDriver::QueryEvent(DeviceIndex device, EventHandle event) {

@@ -18,23 +18,27 @@ class ForwardingDriver : public Driver {
   absl::StatusOr<int> DeviceCount() override;
   absl::StatusOr<DeviceProperties> GetProperties(DeviceIndex device) override;
   absl::StatusOr<MemoryInfo> GetMemoryInfo(DeviceIndex device) override;
-  absl::StatusOr<DeviceIndex> CurrentDevice() override;
   absl::Status SynchronizeDevice(DeviceIndex device) override;
 
   absl::StatusOr<DevicePtr> ReserveAddress(DeviceIndex device, Bytes bytes, Bytes alignment,
                                            DevicePtr hint) override;
   absl::Status FreeAddress(DevicePtr address, Bytes bytes) override;
-  absl::StatusOr<PhysicalHandle> CreateMemory(DeviceIndex device, Bytes bytes) override;
+  absl::StatusOr<PhysicalHandle> CreateMemory(DeviceIndex device, Bytes bytes,
+                                              const MemoryFlags& flags) override;
   absl::Status ReleaseMemory(PhysicalHandle handle) override;
   absl::Status Map(DevicePtr address, Bytes bytes, PhysicalHandle handle) override;
   absl::Status SetAccess(DevicePtr address, Bytes bytes, DeviceIndex device) override;
   absl::Status Unmap(DevicePtr address, Bytes bytes) override;
+
+  absl::StatusOr<DevicePtr> AllocateMemory(DeviceIndex device, Bytes bytes) override;
+  absl::Status FreeMemory(DeviceIndex device, DevicePtr address) override;
 
   absl::StatusOr<StreamId> GetStreamId(DeviceIndex device, StreamHandle stream) override;
   absl::StatusOr<bool> IsCapturing(DeviceIndex device, StreamHandle stream) override;
   absl::StatusOr<EventHandle> CreateEvent(DeviceIndex device) override;
   absl::Status DestroyEvent(DeviceIndex device, EventHandle event) override;
   absl::Status RecordEvent(DeviceIndex device, EventHandle event, StreamHandle stream) override;
+  absl::Status RecordDeviceEvent(DeviceIndex device, EventHandle event) override;
   absl::StatusOr<bool> QueryEvent(DeviceIndex device, EventHandle event) override;
   absl::Status SynchronizeEvent(DeviceIndex device, EventHandle event) override;
 

@@ -105,6 +105,16 @@ std::string ParseField(absl::string_view key, absl::string_view value, SimOption
 
 absl::Span<const Card> Cards() { return kCards; }
 
+std::vector<MemoryFlags> RefusedMemoryFlags() {
+  std::vector<MemoryFlags> refused;
+  for (const bool rdma : {false, true}) {
+    for (const bool export_fd : {false, true}) {
+      refused.push_back({.rdma = rdma, .export_fd = export_fd, .export_fabric = true});
+    }
+  }
+  return refused;
+}
+
 absl::StatusOr<SimOptions> ParseSimOptions(absl::string_view text) {
   const size_t card_end = std::min(text.find(','), text.size());
   const absl::string_view card_key = text.substr(0, card_end);

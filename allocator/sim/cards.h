@@ -7,11 +7,13 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "allocator/base/units.h"
+#include "allocator/driver/driver.h"
 
 namespace offcut::sim {
 
@@ -40,6 +42,12 @@ inline constexpr Bytes kGranularity = 2 * kMiB;
 // the context alone takes 527 MiB of it.
 inline constexpr Bytes kDefaultOutsideBytes = 685 * kMiB;
 inline constexpr int kDevicesMax = 64;
+
+// What an H200 claims of physical memory, and what it then refuses (driver 580.159): fabric
+// handles, alone and beside descriptors, without the service that they need.
+inline constexpr MemoryFlags kClaimedMemoryFlags{
+    .rdma = true, .export_fd = true, .export_fabric = true};
+std::vector<MemoryFlags> RefusedMemoryFlags();
 
 struct SimOptions {
   const Card* card = &Cards()[0];

@@ -23,9 +23,10 @@ DeviceModel::DeviceModel(const ModelOptions& options, std::unique_ptr<HostBackin
       memory_(machine_, std::move(backing), &clock_, options.address_base),
       streams_(machine_.devices, machine_.lag_ns, &clock_) {}
 
-absl::StatusOr<DevicePtr> DeviceModel::AllocateMemory(DeviceIndex device, Bytes bytes) {
+absl::StatusOr<DevicePtr> DeviceModel::AllocateMemory(DeviceIndex device, Bytes bytes,
+                                                      DevicePtr hint) {
   OFFCUT_RETURN_IF_ERROR(streams_.CheckUnsafeCall("cuMemAlloc"));
-  return memory_.AllocateMemory(device, bytes);
+  return memory_.AllocateMemory(device, bytes, hint);
 }
 
 absl::Status DeviceModel::FreeMemory(DevicePtr address) {

@@ -48,8 +48,8 @@ class DeviceModel {
   MemoryModel& memory() { return memory_; }
   StreamModel& streams() { return streams_; }
 
-  // cudaMalloc: an unsafe call during captures. Does not wait.
-  absl::StatusOr<DevicePtr> AllocateMemory(DeviceIndex device, Bytes bytes);
+  // cudaMalloc: an unsafe call during captures. Does not wait. `hint`: see MemoryModel.
+  absl::StatusOr<DevicePtr> AllocateMemory(DeviceIndex device, Bytes bytes, DevicePtr hint = 0);
   // cudaFree: as above, and waits for the whole device that owns the memory. 0 is a no-op.
   absl::Status FreeMemory(DevicePtr address);
 

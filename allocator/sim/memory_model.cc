@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "allocator/base/status_macros.h"
@@ -67,7 +68,8 @@ MemoryModel::MemoryModel(const SimOptions& options, std::unique_ptr<HostBacking>
       region_bytes_(backing_ ? backing_->region_bytes() : HostBacking::kRegionBytesMax),
       devices_(options.devices,
                Device{.total_bytes = options.TotalBytes(), .outside_bytes = options.outside_bytes}),
-      gaps_({{region_base_, region_bytes_}}) {}
+      gaps_({backing_ ? std::pair(region_base_, region_bytes_)
+                      : std::pair(kAddressMin, kAddressEnd - kAddressMin)}) {}
 
 MemoryModel::~MemoryModel() = default;
 
@@ -102,6 +104,29 @@ absl::Status MemoryModel::SetTotalBytes(DeviceIndex device, Bytes bytes) {
   return absl::OkStatus();
 }
 
+void MemoryModel::SetMemoryFlags(const MemoryFlags& claimed, std::vector<MemoryFlags> refused) {
+  absl::MutexLock lock(&mutex_);
+  claimed_flags_ = claimed;
+  refused_flags_ = std::move(refused);
+}
+
+MemoryFlags MemoryModel::claimed_memory_flags() const {
+  absl::MutexLock lock(&mutex_);
+  return claimed_flags_;
+}
+
+absl::Status MemoryModel::CheckFlags(const MemoryFlags& flags) const {
+  const bool claimed = (claimed_flags_.rdma || !flags.rdma) &&
+                       (claimed_flags_.export_fd || !flags.export_fd) &&
+                       (claimed_flags_.export_fabric || !flags.export_fabric);
+  if (claimed && !absl::c_linear_search(refused_flags_, flags)) return absl::OkStatus();
+  return DriverError(
+      CudaResult::kNotPermitted,
+      absl::StrCat("cuMemCreate(rdma ", flags.rdma, ", export_fd ", flags.export_fd,
+                   ", export_fabric ", flags.export_fabric, "): ",
+                   claimed ? "the device refuses these flags" : "the device has no such flag"));
+}
+
 absl::Status MemoryModel::TakeMemory(Device& device, Bytes bytes, absl::string_view function) {
   const Bytes used = device.outside_bytes + device.ours();
   if (used <= device.total_bytes && bytes <= device.total_bytes - used) return absl::OkStatus();
@@ -123,10 +148,12 @@ bool MemoryModel::RangeIsFree(DevicePtr address, Bytes bytes) const {
 }
 
 DevicePtr MemoryModel::FirstFit(Bytes bytes, Bytes alignment) const {
-  for (const auto& [start, gap_bytes] : gaps_) {
-    const DevicePtr candidate = RoundUp(start, alignment);
-    const Bytes before = candidate - start;
-    if (before < gap_bytes && bytes <= gap_bytes - before) return candidate;
+  auto gap = gaps_.upper_bound(region_base_);
+  if (gap != gaps_.begin()) --gap;
+  for (; gap != gaps_.end() && gap->first < region_base_ + region_bytes_; ++gap) {
+    const DevicePtr candidate = RoundUp(std::max(gap->first, region_base_), alignment);
+    const DevicePtr end = std::min(gap->first + gap->second, region_base_ + region_bytes_);
+    if (candidate < end && bytes <= end - candidate) return candidate;
   }
   return 0;
 }
@@ -212,7 +239,8 @@ absl::Status MemoryModel::FreeAddress(DevicePtr address, Bytes bytes) {
 
 // --- Physical memory ---
 
-absl::StatusOr<PhysicalHandle> MemoryModel::CreateMemory(DeviceIndex device, Bytes bytes) {
+absl::StatusOr<PhysicalHandle> MemoryModel::CreateMemory(DeviceIndex device, Bytes bytes,
+                                                         const MemoryFlags& flags) {
   constexpr char kFunction[] = "cuMemCreate";
   OFFCUT_RETURN_IF_ERROR(CheckDevice(device, kFunction));
   if (bytes == 0 || !IsGranular(bytes)) {
@@ -221,10 +249,12 @@ absl::StatusOr<PhysicalHandle> MemoryModel::CreateMemory(DeviceIndex device, Byt
         absl::StrCat(kFunction, "(", bytes, " bytes): no multiple of ", kGranularity));
   }
   absl::MutexLock lock(&mutex_);
+  if (flags != MemoryFlags{}) OFFCUT_RETURN_IF_ERROR(CheckFlags(flags));
   OFFCUT_RETURN_IF_ERROR(TakeMemory(devices_[device], bytes, kFunction));
   devices_[device].physical_bytes += bytes;
   const PhysicalHandle id = next_handle_++;
-  handles_.emplace(id, Handle{.bytes = bytes, .device = device, .buffer_id = next_buffer_id_++});
+  handles_.emplace(
+      id, Handle{.bytes = bytes, .device = device, .flags = flags, .buffer_id = next_buffer_id_++});
   return id;
 }
 
@@ -265,7 +295,7 @@ absl::StatusOr<MemoryModel::HandleInfo> MemoryModel::GetHandle(PhysicalHandle ha
     return HandleError("cuMemGetAllocationPropertiesFromHandle", handle);
   }
   const Handle& found = it->second;
-  return HandleInfo{found.device, found.bytes, found.references, found.mappings};
+  return HandleInfo{found.device, found.bytes, found.references, found.mappings, found.flags};
 }
 
 // --- Mappings ---
@@ -413,7 +443,8 @@ absl::Status MemoryModel::Unmap(DevicePtr address, Bytes bytes) {
 
 // --- Allocations, host memory ---
 
-absl::StatusOr<DevicePtr> MemoryModel::AllocateMemory(DeviceIndex device, Bytes bytes) {
+absl::StatusOr<DevicePtr> MemoryModel::AllocateMemory(DeviceIndex device, Bytes bytes,
+                                                      DevicePtr hint) {
   constexpr char kFunction[] = "cuMemAlloc";
   OFFCUT_RETURN_IF_ERROR(CheckDevice(device, kFunction));
   if (bytes == 0) {
@@ -425,7 +456,7 @@ absl::StatusOr<DevicePtr> MemoryModel::AllocateMemory(DeviceIndex device, Bytes 
   OFFCUT_RETURN_IF_ERROR(TakeMemory(devices_[device], charged, kFunction));
   const Bytes alignment = bytes <= kMiB ? HostBacking::PageBytes() : kGranularity;
   const Bytes span_bytes = RoundUp(bytes, alignment);
-  const DevicePtr address = FindAddress(span_bytes, alignment, 0);
+  const DevicePtr address = FindAddress(span_bytes, alignment, hint);
   if (address == 0) {
     return Error(CudaResult::kOutOfMemory, kFunction, bytes, 0, "no address space is left");
   }
@@ -484,7 +515,9 @@ absl::Status MemoryModel::UnregisterHost(DevicePtr address) {
 // --- Questions ---
 
 bool MemoryModel::IsDeviceAddress(DevicePtr address) const {
-  return address >= region_base_ && address - region_base_ < region_bytes_;
+  if (address >= region_base_ && address - region_base_ < region_bytes_) return true;
+  absl::MutexLock lock(&mutex_);
+  return FindHolding(ranges_, address) != ranges_.end();
 }
 
 std::optional<PointerInfo> MemoryModel::LookUp(DevicePtr address) const {

@@ -24,6 +24,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "allocator/base/units.h"
+#include "allocator/driver/driver.h"
 #include "allocator/sim/cards.h"
 #include "allocator/sim/host_backing.h"
 #include "allocator/sim/sim_clock.h"
@@ -57,11 +58,14 @@ struct MemoryCensus {
 
 class MemoryModel {
  public:
-  // `backing` null: Backing::kNone. `clock` must outlive the model. Addresses start at
-  // `address_base` where nothing backs them.
+  // `backing` null: Backing::kNone. `clock` must outlive the model. Where nothing backs them,
+  // addresses start at `address_base`, and hints reach all of [kAddressMin, kAddressEnd).
   MemoryModel(const SimOptions& options, std::unique_ptr<HostBacking> backing, SimClock* clock,
               DevicePtr address_base);
   ~MemoryModel();
+
+  static constexpr DevicePtr kAddressMin = uint64_t{1} << 32;
+  static constexpr DevicePtr kAddressEnd = uint64_t{1} << 47;
 
   int device_count() const { return device_count_; }
   bool backed() const { return backing_ != nullptr; }
@@ -75,13 +79,19 @@ class MemoryModel {
   // Memory in use by others from now on (contexts, libraries, other processes).
   absl::Status SetOutsideBytes(DeviceIndex device, Bytes bytes);
   absl::Status SetTotalBytes(DeviceIndex device, Bytes bytes);
+  // What all devices claim, and the combinations that they refuse all the same. At first as an
+  // H200: see kClaimedMemoryFlags and RefusedMemoryFlags.
+  void SetMemoryFlags(const MemoryFlags& claimed, std::vector<MemoryFlags> refused);
+  MemoryFlags claimed_memory_flags() const;
 
   // --- Address space and physical memory (cuMem...) ---
   // `alignment`: 0 or a power of two. A `hint` is honoured if the range there is free and aligned.
   absl::StatusOr<DevicePtr> ReserveAddress(DeviceIndex device, Bytes bytes, Bytes alignment,
                                            DevicePtr hint);
   absl::Status FreeAddress(DevicePtr address, Bytes bytes);
-  absl::StatusOr<PhysicalHandle> CreateMemory(DeviceIndex device, Bytes bytes);
+  // CUDA_ERROR_NOT_PERMITTED for flags that the devices refuse.
+  absl::StatusOr<PhysicalHandle> CreateMemory(DeviceIndex device, Bytes bytes,
+                                              const MemoryFlags& flags = {});
   // Drops one reference to the handle; its memory goes with the last reference and the last
   // mapping.
   absl::Status ReleaseMemory(PhysicalHandle handle);
@@ -91,6 +101,7 @@ class MemoryModel {
     DeviceIndex device;
     Bytes bytes;
     int references, mappings;
+    MemoryFlags flags;
   };
   absl::StatusOr<HandleInfo> GetHandle(PhysicalHandle handle) const;
   absl::Status Map(DevicePtr address, Bytes bytes, Bytes offset, PhysicalHandle handle);
@@ -99,14 +110,16 @@ class MemoryModel {
   absl::Status Unmap(DevicePtr address, Bytes bytes);
 
   // --- cudaMalloc, cudaFree; page-locked host memory ---
-  absl::StatusOr<DevicePtr> AllocateMemory(DeviceIndex device, Bytes bytes);
+  // `hint`: as of ReserveAddress.
+  absl::StatusOr<DevicePtr> AllocateMemory(DeviceIndex device, Bytes bytes, DevicePtr hint = 0);
   absl::Status FreeMemory(DevicePtr address);
   absl::Status RegisterHost(DevicePtr address, Bytes bytes, DeviceIndex device);
   absl::Status UnregisterHost(DevicePtr address);
 
   // --- Questions ---
   std::optional<PointerInfo> LookUp(DevicePtr address) const;
-  // Whether the address is device address space of this model, in use or not.
+  // Whether the address is device address space of this model: where addresses are found without a
+  // hint, in use or not, and what is in use wherever a hint led.
   bool IsDeviceAddress(DevicePtr address) const;
   // OK if `device` may touch all of [address, address + bytes): inside one allocation, or mapped
   // and opened to the device without a gap. Else CUDA_ERROR_ILLEGAL_ADDRESS naming the first bad
@@ -143,6 +156,7 @@ class MemoryModel {
     DeviceIndex device;
     int references = 1;
     int mappings = 0;
+    MemoryFlags flags = {};
     uint64_t buffer_id = 0;
     std::optional<uint64_t> file_offset = std::nullopt;  // once first mapped, if backed
   };
@@ -156,6 +170,7 @@ class MemoryModel {
   using Mappings = absl::btree_map<DevicePtr, Mapping>;
 
   absl::Status CheckDevice(DeviceIndex device, absl::string_view what) const;
+  absl::Status CheckFlags(const MemoryFlags& flags) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status TakeMemory(Device& device, Bytes bytes, absl::string_view function)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // 0 if there is none left.
@@ -177,12 +192,16 @@ class MemoryModel {
   SimClock* const clock_;
   const int device_count_;
   const std::unique_ptr<HostBacking> backing_;
+  // Where addresses are found that no hint leads to; part of what gaps and ranges tile.
   const DevicePtr region_base_;
   const Bytes region_bytes_;
 
   mutable absl::Mutex mutex_;
+  MemoryFlags claimed_flags_ ABSL_GUARDED_BY(mutex_) = kClaimedMemoryFlags;
+  std::vector<MemoryFlags> refused_flags_ ABSL_GUARDED_BY(mutex_) = RefusedMemoryFlags();
   std::vector<Device> devices_ ABSL_GUARDED_BY(mutex_);
-  // Gaps and ranges tile the region; no two gaps are neighbours.
+  // Gaps and ranges tile the region, or [kAddressMin, kAddressEnd) if nothing backs it; no two gaps
+  // are neighbours.
   absl::btree_map<DevicePtr, Bytes> gaps_ ABSL_GUARDED_BY(mutex_);
   Ranges ranges_ ABSL_GUARDED_BY(mutex_);
   Mappings mappings_ ABSL_GUARDED_BY(mutex_);

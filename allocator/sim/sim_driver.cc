@@ -10,8 +10,6 @@
 namespace offcut {
 namespace {
 
-thread_local DeviceIndex current_device = -1;
-
 std::unique_ptr<sim::DeviceModel> UnbackedModel(const sim::SimOptions& machine) {
   auto model = sim::DeviceModel::Create({.machine = machine});
   OFFCUT_CHECK(model.ok(), model.status().message());
@@ -39,8 +37,6 @@ absl::StatusOr<std::unique_ptr<SimDriver>> SimDriver::Create(const sim::ModelOpt
   OFFCUT_ASSIGN_OR_RETURN(auto model, sim::DeviceModel::Create(options));
   return std::make_unique<SimDriver>(std::move(model));
 }
-
-void SimDriver::SetCurrentDevice(DeviceIndex device) { current_device = device; }
 
 uint64_t SimDriver::CallCount() const {
   uint64_t sum = 0;
@@ -77,19 +73,14 @@ absl::StatusOr<DeviceProperties> SimDriver::GetProperties(DeviceIndex device) {
                           .granularity = sim::kGranularity,
                           .virtual_memory = true,
                           .compute_major = card.major,
-                          .compute_minor = card.minor};
+                          .compute_minor = card.minor,
+                          .memory_flags = model_->memory().claimed_memory_flags()};
 }
 
 absl::StatusOr<MemoryInfo> SimDriver::GetMemoryInfo(DeviceIndex device) {
   OFFCUT_RETURN_IF_ERROR(Enter(DriverCall::kGetMemoryInfo));
   OFFCUT_ASSIGN_OR_RETURN(const auto info, model_->memory().GetInfo(device));
   return MemoryInfo{.free_bytes = info.free_bytes, .total_bytes = info.total_bytes};
-}
-
-absl::StatusOr<DeviceIndex> SimDriver::CurrentDevice() {
-  OFFCUT_RETURN_IF_ERROR(Enter(DriverCall::kCurrentDevice));
-  if (current_device >= 0) return current_device;
-  return DriverError(CudaResult::kInvalidContext, "cuCtxGetDevice: this thread has no context");
 }
 
 absl::Status SimDriver::SynchronizeDevice(DeviceIndex device) {
@@ -102,7 +93,8 @@ absl::Status SimDriver::SynchronizeDevice(DeviceIndex device) {
 absl::StatusOr<DevicePtr> SimDriver::ReserveAddress(DeviceIndex device, Bytes bytes,
                                                     Bytes alignment, DevicePtr hint) {
   OFFCUT_RETURN_IF_ERROR(Enter(DriverCall::kReserveAddress));
-  if (const DevicePtr fixed = fixed_address_.exchange(0, std::memory_order_relaxed); fixed != 0) {
+  if (const DevicePtr fixed = fixed_reservation_.exchange(0, std::memory_order_relaxed);
+      fixed != 0) {
     hint = fixed;
   }
   return model_->memory().ReserveAddress(device, bytes, alignment, hint);
@@ -113,9 +105,10 @@ absl::Status SimDriver::FreeAddress(DevicePtr address, Bytes bytes) {
   return model_->memory().FreeAddress(address, bytes);
 }
 
-absl::StatusOr<PhysicalHandle> SimDriver::CreateMemory(DeviceIndex device, Bytes bytes) {
+absl::StatusOr<PhysicalHandle> SimDriver::CreateMemory(DeviceIndex device, Bytes bytes,
+                                                       const MemoryFlags& flags) {
   OFFCUT_RETURN_IF_ERROR(Enter(DriverCall::kCreateMemory));
-  return model_->memory().CreateMemory(device, bytes);
+  return model_->memory().CreateMemory(device, bytes, flags);
 }
 
 absl::Status SimDriver::ReleaseMemory(PhysicalHandle handle) {
@@ -136,6 +129,21 @@ absl::Status SimDriver::SetAccess(DevicePtr address, Bytes bytes, DeviceIndex de
 absl::Status SimDriver::Unmap(DevicePtr address, Bytes bytes) {
   OFFCUT_RETURN_IF_ERROR(Enter(DriverCall::kUnmap));
   return model_->memory().Unmap(address, bytes);
+}
+
+// --- Memory with an address of its own ---
+
+absl::StatusOr<DevicePtr> SimDriver::AllocateMemory(DeviceIndex device, Bytes bytes) {
+  OFFCUT_RETURN_IF_ERROR(Enter(DriverCall::kAllocateMemory));
+  RelaxedCaptureScope relaxed;
+  return model_->AllocateMemory(device, bytes,
+                                fixed_allocation_.exchange(0, std::memory_order_relaxed));
+}
+
+absl::Status SimDriver::FreeMemory(DeviceIndex device, DevicePtr address) {
+  OFFCUT_RETURN_IF_ERROR(Enter(DriverCall::kFreeMemory));
+  RelaxedCaptureScope relaxed;
+  return model_->FreeMemory(address);
 }
 
 // --- Streams and events ---
@@ -167,6 +175,11 @@ absl::Status SimDriver::DestroyEvent(DeviceIndex device, EventHandle event) {
 absl::Status SimDriver::RecordEvent(DeviceIndex device, EventHandle event, StreamHandle stream) {
   OFFCUT_RETURN_IF_ERROR(Enter(DriverCall::kRecordEvent));
   return model_->streams().RecordEvent(device, event, stream);
+}
+
+absl::Status SimDriver::RecordDeviceEvent(DeviceIndex device, EventHandle event) {
+  OFFCUT_RETURN_IF_ERROR(Enter(DriverCall::kRecordDeviceEvent));
+  return model_->streams().RecordEventOnDevice(device, event);
 }
 
 absl::StatusOr<bool> SimDriver::QueryEvent(DeviceIndex device, EventHandle event) {

@@ -32,14 +32,15 @@ class SimDriver final : public Driver {
   Clock clock() { return model_->clock().AsClock(); }
   void AdvanceNs(uint64_t ns) { model_->clock().Advance(ns); }
 
-  // What CurrentDevice() answers on the calling thread from now on, for all SimDrivers; -1 (at
-  // first): no context.
-  static void SetCurrentDevice(DeviceIndex device);
-
   // From now on the next reservation lands at `address`, whatever its hint, if that is free; each
   // later one of the calling program wherever it would have. 0: none pending.
   void FixNextReservation(DevicePtr address) {
-    fixed_address_.store(address, std::memory_order_relaxed);
+    fixed_reservation_.store(address, std::memory_order_relaxed);
+  }
+  // The same for AllocateMemory, to play a run again at its recorded addresses. Without memory
+  // behind them, all of [MemoryModel::kAddressMin, kAddressEnd) can be had.
+  void FixNextAllocation(DevicePtr address) {
+    fixed_allocation_.store(address, std::memory_order_relaxed);
   }
 
   // How often a call was made, failed or not.
@@ -52,23 +53,27 @@ class SimDriver final : public Driver {
   absl::StatusOr<int> DeviceCount() override;
   absl::StatusOr<DeviceProperties> GetProperties(DeviceIndex device) override;
   absl::StatusOr<MemoryInfo> GetMemoryInfo(DeviceIndex device) override;
-  absl::StatusOr<DeviceIndex> CurrentDevice() override;
   absl::Status SynchronizeDevice(DeviceIndex device) override;
 
   absl::StatusOr<DevicePtr> ReserveAddress(DeviceIndex device, Bytes bytes, Bytes alignment,
                                            DevicePtr hint) override;
   absl::Status FreeAddress(DevicePtr address, Bytes bytes) override;
-  absl::StatusOr<PhysicalHandle> CreateMemory(DeviceIndex device, Bytes bytes) override;
+  absl::StatusOr<PhysicalHandle> CreateMemory(DeviceIndex device, Bytes bytes,
+                                              const MemoryFlags& flags) override;
   absl::Status ReleaseMemory(PhysicalHandle handle) override;
   absl::Status Map(DevicePtr address, Bytes bytes, PhysicalHandle handle) override;
   absl::Status SetAccess(DevicePtr address, Bytes bytes, DeviceIndex device) override;
   absl::Status Unmap(DevicePtr address, Bytes bytes) override;
+
+  absl::StatusOr<DevicePtr> AllocateMemory(DeviceIndex device, Bytes bytes) override;
+  absl::Status FreeMemory(DeviceIndex device, DevicePtr address) override;
 
   absl::StatusOr<StreamId> GetStreamId(DeviceIndex device, StreamHandle stream) override;
   absl::StatusOr<bool> IsCapturing(DeviceIndex device, StreamHandle stream) override;
   absl::StatusOr<EventHandle> CreateEvent(DeviceIndex device) override;
   absl::Status DestroyEvent(DeviceIndex device, EventHandle event) override;
   absl::Status RecordEvent(DeviceIndex device, EventHandle event, StreamHandle stream) override;
+  absl::Status RecordDeviceEvent(DeviceIndex device, EventHandle event) override;
   absl::StatusOr<bool> QueryEvent(DeviceIndex device, EventHandle event) override;
   absl::Status SynchronizeEvent(DeviceIndex device, EventHandle event) override;
 
@@ -78,7 +83,8 @@ class SimDriver final : public Driver {
 
   const std::unique_ptr<sim::DeviceModel> model_;
   std::atomic<bool> initialized_{false};
-  std::atomic<DevicePtr> fixed_address_{0};
+  std::atomic<DevicePtr> fixed_reservation_{0};
+  std::atomic<DevicePtr> fixed_allocation_{0};
   std::array<std::atomic<uint64_t>, 256> call_counts_{};
 };
 

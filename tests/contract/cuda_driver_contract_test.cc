@@ -20,6 +20,7 @@ namespace {
 struct ProgramFunctions {
   decltype(&::cuDevicePrimaryCtxRetain) retain_context;
   decltype(&::cuCtxSetCurrent) set_context;
+  decltype(&::cuCtxGetCurrent) get_context;
   decltype(&::cuStreamCreate) create_stream;
   decltype(&::cuStreamDestroy) destroy_stream;
   decltype(&::cuStreamBeginCapture) begin_capture;
@@ -38,6 +39,7 @@ struct ProgramFunctions {
     };
     find(retain_context, "cuDevicePrimaryCtxRetain");
     find(set_context, "cuCtxSetCurrent");
+    find(get_context, "cuCtxGetCurrent");
     find(create_stream, "cuStreamCreate");
     find(destroy_stream, "cuStreamDestroy_v2");
     find(begin_capture, "cuStreamBeginCapture_v2");
@@ -113,6 +115,12 @@ class CudaWorld final : public ContractWorld {
   }
   bool Unblock() override { return gate_.Open(); }
   bool BlocksOneStream() const override { return !IsSimulated(); }
+
+  bool HasContext() override {
+    CUcontext context = nullptr;
+    EXPECT_EQ(program_.get_context(&context), CUDA_SUCCESS);
+    return context != nullptr;
+  }
 
   void BeginCapture(StreamHandle stream, ContractCaptureMode mode) override {
     EXPECT_EQ(program_.begin_capture(stream, static_cast<CUstreamCaptureMode>(mode)), CUDA_SUCCESS);

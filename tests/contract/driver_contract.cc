@@ -1,6 +1,7 @@
 #include "tests/contract/driver_contract.h"
 
 #include <algorithm>
+#include <chrono>
 #include <thread>
 
 #include "allocator/driver/cuda_results.h"
@@ -32,6 +33,9 @@ void DriverContract::TearDown() {
   for (const Extent& range : reservations_) {
     EXPECT_TRUE(driver().FreeAddress(range.address, range.bytes).ok());
   }
+  for (const DevicePtr address : allocations_) {
+    EXPECT_TRUE(driver().FreeMemory(0, address).ok());
+  }
   for (const EventHandle event : events_) EXPECT_TRUE(driver().DestroyEvent(0, event).ok());
   for (const StreamHandle stream : streams_) world_->DestroyStream(stream);
   world_->ExpectNothingLeft();
@@ -46,7 +50,7 @@ DevicePtr DriverContract::Reserve(Bytes bytes) {
 }
 
 PhysicalHandle DriverContract::Create(Bytes bytes) {
-  const auto handle = driver().CreateMemory(0, bytes);
+  const auto handle = driver().CreateMemory(0, bytes, {});
   EXPECT_TRUE(handle.ok()) << handle.status();
   if (!handle.ok()) return 0;
   handles_.push_back(*handle);
@@ -76,6 +80,20 @@ void DriverContract::Unmap(DevicePtr address, Bytes bytes) {
   std::erase_if(mappings_, [&](const Extent& mapping) {
     return mapping.address >= address && mapping.address < address + bytes;
   });
+}
+
+DevicePtr DriverContract::Allocate(Bytes bytes) {
+  const auto address = driver().AllocateMemory(0, bytes);
+  EXPECT_TRUE(address.ok()) << address.status();
+  if (!address.ok()) return 0;
+  allocations_.push_back(*address);
+  return *address;
+}
+
+void DriverContract::Free(DevicePtr address) {
+  const absl::Status freed = driver().FreeMemory(0, address);
+  EXPECT_TRUE(freed.ok()) << freed;
+  std::erase(allocations_, address);
 }
 
 EventHandle DriverContract::CreateEvent() {
@@ -157,7 +175,7 @@ TEST_P(DriverContract, ADeviceThatIsNotThereIsAnInvalidArgument) {
   for (const DeviceIndex device : {-1, beyond}) {
     EXPECT_EQ(driver().GetProperties(device).status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_EQ(driver().GetMemoryInfo(device).status().code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_EQ(driver().CreateMemory(device, granule_).status().code(),
+    EXPECT_EQ(driver().CreateMemory(device, granule_, {}).status().code(),
               absl::StatusCode::kInvalidArgument);
     EXPECT_EQ(DriverErrorCode(driver().CreateEvent(device).status()), CudaResult::kInvalidDevice);
   }
@@ -165,13 +183,13 @@ TEST_P(DriverContract, ADeviceThatIsNotThereIsAnInvalidArgument) {
 
 TEST_P(DriverContract, ServesAThreadWithoutAContextAndLeavesItSo) {
   std::thread([&] {
-    EXPECT_EQ(driver().CurrentDevice().status().code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_FALSE(world().HasContext());
     const DevicePtr address = MappedMemory(granule_);
     const EventHandle event = CreateEvent();
     EXPECT_TRUE(driver().RecordEvent(0, event, nullptr).ok());
     EXPECT_TRUE(driver().SynchronizeEvent(0, event).ok());
     Unmap(address, granule_);
-    EXPECT_EQ(driver().CurrentDevice().status().code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_FALSE(world().HasContext());
   }).join();
 }
 
@@ -237,9 +255,9 @@ TEST_P(DriverContract, AReservationWithMappingsIsNotFreed) {
 // --- Physical memory ---
 
 TEST_P(DriverContract, OddSizesAreInvalidArguments) {
-  EXPECT_EQ(driver().CreateMemory(0, granule_ / 2).status().code(),
+  EXPECT_EQ(driver().CreateMemory(0, granule_ / 2, {}).status().code(),
             absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(driver().CreateMemory(0, 0).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(driver().CreateMemory(0, 0, {}).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(driver().ReserveAddress(0, 0, 0, 0).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
@@ -277,7 +295,7 @@ TEST_P(DriverContract, MemoryReleasedWhileMappedStaysUntilItsLastMappingGoes) {
 TEST_P(DriverContract, MoreThanThereIsIsOutOfMemoryAndHarmless) {
   const Bytes before = FreeBytes();
   const Bytes bytes = RoundDown(driver().GetProperties(0)->total_bytes, granule_);
-  const auto handle = driver().CreateMemory(0, bytes);
+  const auto handle = driver().CreateMemory(0, bytes, {});
   EXPECT_EQ(handle.status().code(), absl::StatusCode::kResourceExhausted) << handle.status();
   EXPECT_EQ(DriverErrorCode(handle.status()), CudaResult::kOutOfMemory);
   EXPECT_EQ(FreeBytes(), before);
@@ -286,7 +304,7 @@ TEST_P(DriverContract, MoreThanThereIsIsOutOfMemoryAndHarmless) {
 
 TEST_P(DriverContract, ErrorsNameTheFunctionItsSizesAndCudasName) {
   const Bytes bytes = RoundDown(driver().GetProperties(0)->total_bytes, granule_);
-  const std::string message(driver().CreateMemory(0, bytes).status().message());
+  const std::string message(driver().CreateMemory(0, bytes, {}).status().message());
   EXPECT_NE(message.find("cuMemCreate"), std::string::npos) << message;
   EXPECT_NE(message.find(std::to_string(bytes)), std::string::npos) << message;
   EXPECT_NE(message.find("CUDA_ERROR_OUT_OF_MEMORY"), std::string::npos) << message;
@@ -422,6 +440,94 @@ TEST_P(DriverContract, NoMemoryCallWaitsForWork) {
   EXPECT_TRUE(world().Unblock());
 }
 
+// --- Flags of physical memory ---
+
+TEST_P(DriverContract, MemoryHasTheFlagsThatTheDeviceGrants) {
+  const auto granted = GrantedMemoryFlags(driver(), 0);
+  ASSERT_TRUE(granted.ok()) << granted.status();
+  const MemoryFlags claimed = driver().GetProperties(0)->memory_flags;
+  EXPECT_LE(granted->rdma, claimed.rdma);
+  EXPECT_LE(granted->export_fd, claimed.export_fd);
+  EXPECT_LE(granted->export_fabric, claimed.export_fabric);
+  const auto handle = driver().CreateMemory(0, granule_, *granted);
+  ASSERT_TRUE(handle.ok()) << handle.status();
+  const DevicePtr address = Reserve(granule_);
+  Map(address, granule_, *handle);
+  Open(address, granule_);
+  EXPECT_TRUE(driver().ReleaseMemory(*handle).ok());
+  EXPECT_TRUE(world().Write(address, {1, 2, 3}).ok());
+}
+
+TEST_P(DriverContract, FlagsThatAreRefusedAreNoLackOfMemory) {
+  for (const bool rdma : {false, true}) {
+    for (const bool export_fd : {false, true}) {
+      for (const bool export_fabric : {false, true}) {
+        const auto handle = driver().CreateMemory(
+            0, granule_, {.rdma = rdma, .export_fd = export_fd, .export_fabric = export_fabric});
+        EXPECT_FALSE(absl::IsResourceExhausted(handle.status())) << handle.status();
+        if (handle.ok()) {
+          EXPECT_TRUE(driver().ReleaseMemory(*handle).ok());
+        }
+      }
+    }
+  }
+}
+
+// --- Memory with an address of its own ---
+
+TEST_P(DriverContract, AllocationsAreAlignedDisjointAndOpen) {
+  DevicePtr last = 0;
+  for (const Bytes bytes : {Bytes{1}, Bytes{512}, kMiB, 2 * kMiB, 2 * kMiB + 1, 20 * kMiB}) {
+    const DevicePtr address = Allocate(bytes);
+    EXPECT_EQ(address % (bytes < 2 * kMiB ? kBlockAlignment : granule_), 0u) << bytes;
+    EXPECT_TRUE(world().Write(address + bytes - 1, {7}).ok());
+    ExpectBytes(address + bytes - 1, 1, 7);
+    EXPECT_NE(address, last);
+    last = address;
+  }
+}
+
+TEST_P(DriverContract, AllocatingTakesMemoryAndFreeingGivesItBack) {
+  const Bytes bytes = 128 * granule_, before = FreeBytes();
+  const DevicePtr address = Allocate(bytes);
+  EXPECT_LE(FreeBytes() + bytes, before);
+  Free(address);
+  EXPECT_EQ(FreeBytes(), before);
+}
+
+TEST_P(DriverContract, AllocatingNothingIsAnInvalidArgument) {
+  EXPECT_EQ(driver().AllocateMemory(0, 0).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_P(DriverContract, AllocatingMoreThanThereIsIsOutOfMemory) {
+  const auto address = driver().AllocateMemory(0, driver().GetProperties(0)->total_bytes);
+  EXPECT_EQ(address.status().code(), absl::StatusCode::kResourceExhausted) << address.status();
+  EXPECT_EQ(DriverErrorCode(address.status()), CudaResult::kOutOfMemory);
+}
+
+TEST_P(DriverContract, AnAllocationIsNotFreedTwice) {
+  const DevicePtr address = Allocate(granule_);
+  Free(address);
+  EXPECT_EQ(driver().FreeMemory(0, address).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_P(DriverContract, AllocatingDoesNotWaitButFreeingWaitsForTheDevice) {
+  const StreamHandle stream = CreateStream();
+  const EventHandle event = CreateEvent();
+  world().Block(stream);
+  EXPECT_TRUE(driver().RecordEvent(0, event, stream).ok());
+  const DevicePtr address = Allocate(20 * kMiB);
+  EXPECT_FALSE(IsDone(event));
+  std::thread freeing([&] {
+    Free(address);
+    EXPECT_TRUE(IsDone(event));
+  });
+  // Time in which a free that does not wait would be found out.
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  world().Unblock();
+  freeing.join();
+}
+
 // --- Streams and events ---
 
 TEST_P(DriverContract, StreamIdsAreNeverReusedThoughHandlesAre) {
@@ -510,6 +616,21 @@ TEST_P(DriverContract, SynchronizingTheDeviceFinishesAllStreams) {
   EXPECT_TRUE(IsDone(b));
 }
 
+TEST_P(DriverContract, AnEventOfTheDeviceCoversAllStreamsAndWaitsForNone) {
+  const StreamHandle blocked = CreateStream(), other = CreateStream();
+  const EventHandle event = CreateEvent(), other_event = CreateEvent();
+  world().Block(blocked);
+  EXPECT_TRUE(driver().RecordEvent(0, other_event, other).ok());
+  const absl::Status recorded = driver().RecordDeviceEvent(0, event);
+  if (absl::IsUnimplemented(recorded)) GTEST_SKIP() << recorded;
+  EXPECT_TRUE(recorded.ok()) << recorded;
+  EXPECT_FALSE(IsDone(event));
+  EXPECT_TRUE(world().Unblock());
+  EXPECT_TRUE(driver().SynchronizeEvent(0, event).ok());
+  EXPECT_TRUE(IsDone(event));
+  EXPECT_TRUE(IsDone(other_event));
+}
+
 // --- Captures ---
 
 TEST_P(DriverContract, TellsWhetherAStreamIsCapturing) {
@@ -531,6 +652,7 @@ TEST_P(DriverContract, ACaptureSurvivesGrowth) {
     const DevicePtr address = MappedMemory(2 * granule_);
     FreeBytes();
     Unmap(address, 2 * granule_);
+    Free(Allocate(20 * kMiB));
     EXPECT_TRUE(world().EndCapture(stream)) << "mode " << static_cast<int>(mode);
   }
 }
@@ -576,6 +698,22 @@ TEST_P(DriverContract, SynchronizingTheDeviceIsForbiddenDuringACapture) {
   const absl::Status synchronized = driver().SynchronizeDevice(0);
   EXPECT_EQ(synchronized.code(), absl::StatusCode::kFailedPrecondition) << synchronized;
   EXPECT_FALSE(world().EndCapture(stream));
+}
+
+TEST_P(DriverContract, AnEventOfTheDeviceEndsACapture) {
+  for (const auto mode : {ContractCaptureMode::kGlobal, ContractCaptureMode::kThreadLocal,
+                          ContractCaptureMode::kRelaxed}) {
+    const StreamHandle stream = CreateStream();
+    const EventHandle event = CreateEvent();
+    world().BeginCapture(stream, mode);
+    const absl::Status recorded = driver().RecordDeviceEvent(0, event);
+    if (absl::IsUnimplemented(recorded)) {
+      world().EndCapture(stream);
+      GTEST_SKIP() << recorded;
+    }
+    EXPECT_EQ(recorded.code(), absl::StatusCode::kFailedPrecondition) << recorded;
+    EXPECT_FALSE(world().EndCapture(stream)) << "mode " << static_cast<int>(mode);
+  }
 }
 
 TEST_P(DriverContract, AnEventRecordedInACaptureCannotBeQueried) {

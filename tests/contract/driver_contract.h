@@ -39,6 +39,9 @@ class ContractWorld {
   // Whether a blocked stream leaves others free.
   virtual bool BlocksOneStream() const = 0;
 
+  // Whether the calling thread has a current CUDA context.
+  virtual bool HasContext() = 0;
+
   virtual void BeginCapture(StreamHandle stream, ContractCaptureMode mode) = 0;
   // Whether the capture was still valid.
   virtual bool EndCapture(StreamHandle stream) = 0;
@@ -77,6 +80,8 @@ class DriverContract : public testing::TestWithParam<ContractParam> {
   void Map(DevicePtr address, Bytes bytes, PhysicalHandle handle);
   void Open(DevicePtr address, Bytes bytes);
   void Unmap(DevicePtr address, Bytes bytes);
+  DevicePtr Allocate(Bytes bytes);
+  void Free(DevicePtr address);
   EventHandle CreateEvent();
   StreamHandle CreateStream(bool non_blocking = true);
   // Reserved, mapped, opened and released to the mapping.
@@ -97,6 +102,7 @@ class DriverContract : public testing::TestWithParam<ContractParam> {
   std::unique_ptr<ContractWorld> world_;
   std::vector<Extent> reservations_, mappings_;
   std::vector<PhysicalHandle> handles_;
+  std::vector<DevicePtr> allocations_;
   std::vector<EventHandle> events_;
   std::vector<StreamHandle> streams_;
 };

@@ -34,6 +34,8 @@ class SimWorld final : public ContractWorld {
   }
   bool BlocksOneStream() const override { return true; }
 
+  bool HasContext() override { return false; }  // the model knows none
+
   void BeginCapture(StreamHandle stream, ContractCaptureMode mode) override {
     EXPECT_TRUE(streams().BeginCapture(0, stream, static_cast<sim::CaptureMode>(mode)).ok());
   }
@@ -63,6 +65,7 @@ class SimWorld final : public ContractWorld {
     EXPECT_EQ(memory.handles, 0u);
     EXPECT_EQ(memory.mappings, 0u);
     EXPECT_EQ(memory.physical_bytes, 0u);
+    EXPECT_EQ(memory.allocations, 0u);
     const sim::StreamCensus left = streams().Census();
     EXPECT_EQ(left.streams, 0u);
     EXPECT_EQ(left.events, 0u);

@@ -26,8 +26,7 @@ TEST(CudaDriverTest, RefusesEverythingBeforeInitialize) {
   CudaDriver driver;
   EXPECT_EQ(driver.DeviceCount().status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(driver.GetProperties(0).status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(driver.CurrentDevice().status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(driver.CreateMemory(0, 2 * kMiB).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(driver.CreateMemory(0, 2 * kMiB, {}).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(driver.ReleaseMemory(1).code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(driver.Unmap(2 * kMiB, 2 * kMiB).code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(driver.QueryEvent(0, nullptr).status().code(), absl::StatusCode::kUnavailable);

@@ -12,7 +12,7 @@ class FaultyDriverTest : public testing::Test {
   FaultyDriverTest() { EXPECT_TRUE(sim_.Initialize().ok()); }
 
   bool Creates() {
-    const auto handle = faulty_.CreateMemory(0, sim::kGranularity);
+    const auto handle = faulty_.CreateMemory(0, sim::kGranularity, {});
     return handle.ok();
   }
 
@@ -23,7 +23,7 @@ class FaultyDriverTest : public testing::Test {
 TEST_F(FaultyDriverTest, ForwardsWhatItIsNotToldToFail) {
   const auto address = faulty_.ReserveAddress(0, 2 * sim::kGranularity, 0, 0);
   ASSERT_TRUE(address.ok());
-  const auto handle = faulty_.CreateMemory(0, sim::kGranularity);
+  const auto handle = faulty_.CreateMemory(0, sim::kGranularity, {});
   ASSERT_TRUE(handle.ok());
   EXPECT_TRUE(faulty_.Map(*address, sim::kGranularity, *handle).ok());
   EXPECT_TRUE(faulty_.SetAccess(*address, sim::kGranularity, 0).ok());
@@ -37,7 +37,7 @@ TEST_F(FaultyDriverTest, FailsTheNthCallOfAKindWithTheResultAsked) {
   EXPECT_TRUE(Creates());
   EXPECT_TRUE(faulty_.GetMemoryInfo(0).ok());
   EXPECT_TRUE(Creates());
-  const auto third = faulty_.CreateMemory(0, sim::kGranularity);
+  const auto third = faulty_.CreateMemory(0, sim::kGranularity, {});
   EXPECT_EQ(DriverErrorCode(third.status()), CudaResult::kUnknown);
   EXPECT_TRUE(Creates());
   EXPECT_EQ(faulty_.FaultCount(), 1u);

@@ -29,7 +29,7 @@ TEST_F(MeteredDriverTest, RangesCostByTheHandlesInThem) {
   const Bytes sizes[] = {kGranule, 4 * kGranule, kGranule};
   DevicePtr end = range;
   for (const Bytes size : sizes) {
-    const PhysicalHandle handle = *driver_.CreateMemory(0, size);
+    const PhysicalHandle handle = *driver_.CreateMemory(0, size, {});
     EXPECT_EQ(CostOf([&] { return driver_.Map(end, size, handle); }), kMapNs);
     end += size;
   }

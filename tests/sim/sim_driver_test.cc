@@ -11,10 +11,10 @@ namespace {
 
 TEST(SimDriverTest, RefusesEverythingBeforeInitialize) {
   SimDriver driver;
-  EXPECT_EQ(driver.CreateMemory(0, sim::kGranularity).status().code(),
+  EXPECT_EQ(driver.CreateMemory(0, sim::kGranularity, {}).status().code(),
             absl::StatusCode::kUnavailable);
   ASSERT_TRUE(driver.Initialize().ok());
-  EXPECT_TRUE(driver.CreateMemory(0, sim::kGranularity).ok());
+  EXPECT_TRUE(driver.CreateMemory(0, sim::kGranularity, {}).ok());
 }
 
 TEST(SimDriverTest, CountsCalls) {
@@ -45,24 +45,56 @@ TEST(SimDriverTest, TheNextReservationLandsWhereTheScriptSays) {
   EXPECT_NE(*driver.ReserveAddress(0, sim::kGranularity, 0, 0), address + sim::kGranularity);
 }
 
+TEST(SimDriverTest, TheNextAllocationLandsWhereTheScriptSays) {
+  SimDriver driver;
+  ASSERT_TRUE(driver.Initialize().ok());
+  const DevicePtr last = sim::MemoryModel::kAddressEnd - sim::kGranularity;
+  for (const DevicePtr address : {DevicePtr{0x7f31'c400'0000}, sim::MemoryModel::kAddressMin, last,
+                                  DevicePtr{0x5555'0020'0000}}) {
+    driver.FixNextAllocation(address);
+    EXPECT_EQ(*driver.AllocateMemory(0, sim::kGranularity), address);
+    const DevicePtr next = *driver.AllocateMemory(0, sim::kGranularity);
+    EXPECT_NE(next, address + sim::kGranularity) << "fixed once only";
+    driver.FixNextAllocation(address);
+    EXPECT_NE(*driver.AllocateMemory(0, sim::kGranularity), address) << "taken";
+    EXPECT_TRUE(driver.FreeMemory(0, address).ok());
+    driver.FixNextAllocation(address);
+    EXPECT_EQ(*driver.AllocateMemory(0, sim::kGranularity), address) << "free again";
+  }
+}
+
+TEST(SimDriverTest, WhatFlagsTheDeviceRefusesIsScripted) {
+  SimDriver driver;
+  ASSERT_TRUE(driver.Initialize().ok());
+  sim::MemoryModel& memory = driver.model().memory();
+  const MemoryFlags rdma{.rdma = true}, fd{.export_fd = true}, fabric{.export_fabric = true};
+  const MemoryFlags rdma_fd{.rdma = true, .export_fd = true};
+  EXPECT_EQ(*GrantedMemoryFlags(driver, 0), rdma_fd) << "as an H200";
+  EXPECT_EQ(DriverErrorCode(driver.CreateMemory(0, sim::kGranularity, fabric).status()),
+            CudaResult::kNotPermitted);
+  memory.SetMemoryFlags(rdma_fd, {rdma_fd});
+  EXPECT_EQ(*GrantedMemoryFlags(driver, 0), fd);
+  memory.SetMemoryFlags(rdma_fd, {rdma_fd, fd});
+  EXPECT_EQ(*GrantedMemoryFlags(driver, 0), rdma);
+  memory.SetMemoryFlags(fabric, {});
+  EXPECT_EQ(*GrantedMemoryFlags(driver, 0), fabric);
+  EXPECT_EQ(DriverErrorCode(driver.CreateMemory(0, sim::kGranularity, rdma).status()),
+            CudaResult::kNotPermitted)
+      << "not claimed";
+  memory.SetMemoryFlags({}, {});
+  EXPECT_EQ(*GrantedMemoryFlags(driver, 0), MemoryFlags{});
+  EXPECT_EQ(memory.Census().handles, 0u);
+}
+
 TEST(SimDriverTest, CapacityAndOtherUsersAreScripted) {
   SimDriver driver;
   ASSERT_TRUE(driver.Initialize().ok());
   ASSERT_TRUE(driver.model().memory().SetTotalBytes(0, 100 * kMiB).ok());
   ASSERT_TRUE(driver.model().memory().SetOutsideBytes(0, 90 * kMiB).ok());
   EXPECT_EQ(driver.GetMemoryInfo(0)->free_bytes, 10 * kMiB);
-  EXPECT_EQ(driver.CreateMemory(0, 12 * kMiB).status().code(),
+  EXPECT_EQ(driver.CreateMemory(0, 12 * kMiB, {}).status().code(),
             absl::StatusCode::kResourceExhausted);
-  EXPECT_TRUE(driver.CreateMemory(0, 10 * kMiB).ok());
-}
-
-TEST(SimDriverTest, TheCurrentDeviceIsPerThread) {
-  SimDriver driver;
-  ASSERT_TRUE(driver.Initialize().ok());
-  EXPECT_EQ(driver.CurrentDevice().status().code(), absl::StatusCode::kFailedPrecondition);
-  SimDriver::SetCurrentDevice(0);
-  EXPECT_EQ(*driver.CurrentDevice(), 0);
-  SimDriver::SetCurrentDevice(-1);
+  EXPECT_TRUE(driver.CreateMemory(0, 10 * kMiB, {}).ok());
 }
 
 }  // namespace

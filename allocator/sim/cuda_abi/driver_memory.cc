@@ -9,6 +9,7 @@
 using offcut::Bytes;
 using offcut::DeviceIndex;
 using offcut::DevicePtr;
+using offcut::MemoryFlags;
 using offcut::sim::Access;
 using offcut::sim::PointerInfo;
 using offcut::sim::PointerKind;
@@ -25,10 +26,17 @@ absl::Status CheckProperties(Simulation& s, const CUmemAllocationProp* propertie
     return Error(CUDA_ERROR_INVALID_VALUE, "cuMemCreate: not page-locked memory of a device");
   }
   const int types = properties->requestedHandleTypes;
-  if (types != 0 && types != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+  if ((types & ~(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | CU_MEM_HANDLE_TYPE_FABRIC)) != 0) {
     return Error(CUDA_ERROR_NOT_PERMITTED, absl::StrCat("cuMemCreate: handle types ", types));
   }
   return s.CheckDevice(properties->location.id);
+}
+
+MemoryFlags FlagsOf(const CUmemAllocationProp& properties) {
+  const int types = properties.requestedHandleTypes;
+  return {.rdma = properties.allocFlags.gpuDirectRDMACapable != 0,
+          .export_fd = (types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0,
+          .export_fabric = (types & CU_MEM_HANDLE_TYPE_FABRIC) != 0};
 }
 
 template <typename Body>
@@ -127,7 +135,8 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
                      const CUmemAllocationProp* properties, unsigned long long) {
   return AnswerDriver([&](Simulation& s) -> absl::Status {
     OFFCUT_RETURN_IF_ERROR(CheckProperties(s, properties));
-    OFFCUT_ASSIGN_OR_RETURN(*handle, s.memory().CreateMemory(properties->location.id, bytes));
+    OFFCUT_ASSIGN_OR_RETURN(
+        *handle, s.memory().CreateMemory(properties->location.id, bytes, FlagsOf(*properties)));
     return absl::OkStatus();
   });
 }
@@ -151,6 +160,10 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* properties,
     properties->type = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties->location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     properties->location.id = info.device;
+    properties->allocFlags.gpuDirectRDMACapable = info.flags.rdma;
+    properties->requestedHandleTypes = static_cast<CUmemAllocationHandleType>(
+        (info.flags.export_fd ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : 0) |
+        (info.flags.export_fabric ? CU_MEM_HANDLE_TYPE_FABRIC : 0));
     return absl::OkStatus();
   });
 }
