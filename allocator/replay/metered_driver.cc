@@ -25,7 +25,7 @@ absl::Status MeteredDriver::SynchronizeDevice(DeviceIndex device) {
 
 absl::Status MeteredDriver::Map(DevicePtr address, Bytes bytes, PhysicalHandle handle) {
   absl::Status status = ForwardingDriver::Map(address, bytes, handle);
-  if (status.ok()) mappings_[address] = bytes;
+  if (status.ok() && bytes > sim::kGranularity) large_mappings_[address] = bytes;
   return status;
 }
 
@@ -37,22 +37,20 @@ absl::Status MeteredDriver::SetAccess(DevicePtr address, Bytes bytes, DeviceInde
 absl::Status MeteredDriver::Unmap(DevicePtr address, Bytes bytes) {
   meter_.ns += HandlesIn(address, bytes) * kUnmapNs;
   absl::Status status = ForwardingDriver::Unmap(address, bytes);
-  if (!status.ok()) return status;
-  for (const DevicePtr end = address + bytes; address < end;) {
-    const auto it = mappings_.find(address);
-    if (it == mappings_.end()) break;
-    address += it->second;
-    mappings_.erase(it);
+  if (status.ok() && !large_mappings_.empty()) {
+    absl::erase_if(large_mappings_, [address, bytes](const auto& mapping) {
+      return mapping.first - address < bytes;
+    });
   }
   return status;
 }
 
 uint64_t MeteredDriver::HandlesIn(DevicePtr address, Bytes bytes) const {
+  if (large_mappings_.empty()) return bytes / sim::kGranularity;
   uint64_t handles = 0;
   for (const DevicePtr end = address + bytes; address < end; ++handles) {
-    const auto it = mappings_.find(address);
-    if (it == mappings_.end()) break;
-    address += it->second;
+    const auto it = large_mappings_.find(address);
+    address += it == large_mappings_.end() ? sim::kGranularity : it->second;
   }
   return handles;
 }

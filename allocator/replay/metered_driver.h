@@ -43,13 +43,15 @@ class MeteredDriver final : public ForwardingDriver {
  private:
   absl::Status Before(DriverCall call) override;
   void After(DriverCall call, const absl::Status& status) override;
+  // A range that mappings make up without a gap.
   uint64_t HandlesIn(DevicePtr address, Bytes bytes) const;
 
   const sim::SimClock& clock_;
   sim::StreamModel& streams_;
   uint64_t waited_before_ns_ = 0;
   DriverMeter meter_;
-  absl::flat_hash_map<DevicePtr, Bytes> mappings_;  // by address: size
+  // Mappings of more than one granule, by address: sizes. All others are of one.
+  absl::flat_hash_map<DevicePtr, Bytes> large_mappings_;
 };
 
 }  // namespace offcut

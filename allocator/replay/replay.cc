@@ -1,5 +1,7 @@
 #include "allocator/replay/replay.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -38,6 +40,12 @@ ReplayFigures Difference(const ReplayFigures& later, const ReplayFigures& earlie
           .move_batches = later.move_batches - earlier.move_batches,
           .waits = later.waits - earlier.waits,
           .wait_ns = later.wait_ns - earlier.wait_ns};
+}
+
+uint64_t ThreadCpuNs() {
+  timespec now = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
 
 // One simulated machine with an allocator, and the state of playing a program into it.
@@ -211,13 +219,16 @@ absl::StatusOr<ReplayResult> Replay(const Program& program, const ReplayOptions&
   const size_t half_index = half - operations.begin();
   const Clock& wall = Clock::Real();
   const uint64_t begin_ns = wall.NowNs();
+  const uint64_t begin_cpu_ns = ThreadCpuNs();
   OFFCUT_RETURN_IF_ERROR(player->Play(0, half_index));
   const ReplayFigures first_half = player->Figures();
   if (!player->failed()) OFFCUT_RETURN_IF_ERROR(player->Play(half_index, operations.size()));
   const uint64_t end_ns = wall.NowNs();
+  const uint64_t end_cpu_ns = ThreadCpuNs();
   ReplayResult result = player->Result();
   result.second_half = Difference(result.whole, first_half);
   result.seconds = static_cast<double>(end_ns - begin_ns) * 1e-9;
+  result.cpu_seconds = static_cast<double>(end_cpu_ns - begin_cpu_ns) * 1e-9;
   return result;
 }
 

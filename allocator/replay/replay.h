@@ -3,9 +3,9 @@
 //
 // The device holds no data (Backing::kNone) and its clock is virtual: between two operations it
 // advances by as much as between the recorded ones, and a wait of the host for the device makes
-// everything after it later. Deterministic, apart from `seconds`. Modelled times are sums of
-// measured costs (driver_costs.h) beside that clock; they do not move it. One replay uses one
-// thread; several at once are fine.
+// everything after it later. Deterministic, apart from what playing took itself. Modelled times are
+// sums of measured costs (driver_costs.h) beside that clock; they do not move it. One replay uses
+// one thread; several at once are fine.
 
 #ifndef OFFCUT_ALLOCATOR_REPLAY_REPLAY_H_
 #define OFFCUT_ALLOCATOR_REPLAY_REPLAY_H_
@@ -63,8 +63,9 @@ struct ReplayResult {
   // replay ended; with the allocator's message.
   std::optional<uint64_t> failed_at_event;
   std::string failure;
-  double seconds = 0;  // of playing, by the wall clock
-  Counters counters;   // of the allocator, at the end
+  double seconds = 0;      // of playing, by the wall clock
+  double cpu_seconds = 0;  // the same, by the thread's clock: what else the machine did is left out
+  Counters counters;       // of the allocator, at the end
 
   bool completed() const { return !failed_at_event.has_value(); }
   // Peak live over peak reserved; 0 if nothing was reserved.

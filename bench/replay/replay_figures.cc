@@ -142,7 +142,7 @@ class Subject {
     std::vector<double> rates;
     for (int i = 0; i < rounds; ++i) {
       OFFCUT_ASSIGN_OR_RETURN(const ReplayResult result, Play(0));
-      rates.push_back(Ratio(result.whole.events, result.seconds));
+      rates.push_back(Ratio(result.whole.events, result.cpu_seconds));
     }
     std::sort(rates.begin(), rates.end());
     return Json{{"rounds", rounds},

@@ -2,7 +2,8 @@
 
 Each trace is replayed into the allocator over a simulated device that runs 0, 5 or 50 ms behind the
 host. Times of the driver are modelled by measured costs (allocator/replay/driver_costs.h); only the
-speed of replay is a time of this machine. Writes everything as JSON, and prints the bars.
+speed of replay is a time of this machine, by the CPU clock of the one thread. Writes everything as
+JSON, and prints the bars.
 
   live/reserved      without a cap
   2nd half           time of moving granules in the second half of the trace / that half
