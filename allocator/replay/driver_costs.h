@@ -25,8 +25,8 @@ inline constexpr uint64_t kReleaseMemoryNs = 16'000;  // 8-24
 inline constexpr uint64_t kFirstMappingNs = kCreateMemoryNs + kMapNs + kSetAccessNs;
 inline constexpr uint64_t kMoveNs = kMapNs + kSetAccessNs + kUnmapNs;
 
-// Of one call, without what it costs per handle. 0 too for calls that are made a few times per run
-// and were not measured.
+// Of one call, without what it costs per handle and, for AllocateMemory, by its size. 0 too for
+// calls that are made a few times per run and were not measured.
 constexpr uint64_t DriverCallCostNs(DriverCall call) {
   switch (call) {
     case DriverCall::kCreateMemory:
@@ -35,7 +35,10 @@ constexpr uint64_t DriverCallCostNs(DriverCall call) {
       return kMapNs;
     case DriverCall::kReleaseMemory:
       return kReleaseMemoryNs;
+    case DriverCall::kFreeMemory:
+      return 33'000;  // half of a pair at 2 MiB, see below; without its wait for the device
     case DriverCall::kRecordEvent:
+    case DriverCall::kRecordDeviceEvent:
       return 184;
     case DriverCall::kQueryEvent:
       return 127;

@@ -8,18 +8,19 @@ namespace offcut {
 absl::Status MeteredDriver::Before(DriverCall call) {
   ++meter_.calls;
   meter_.ns += DriverCallCostNs(call);
-  waited_before_ns_ = clock_.WaitedNs();
+  if (call == DriverCall::kCreateMemory) meter_.growth_ns += kFirstMappingNs;
+  waited_before_ns_ = sim_.model().clock().WaitedNs();
   return absl::OkStatus();
 }
 
 void MeteredDriver::After(DriverCall call, const absl::Status& status) {
-  const uint64_t waited_ns = clock_.WaitedNs() - waited_before_ns_;
+  const uint64_t waited_ns = sim_.model().clock().WaitedNs() - waited_before_ns_;
   meter_.waits += waited_ns > 0 ? 1 : 0;
   meter_.wait_ns += waited_ns;
 }
 
 absl::Status MeteredDriver::SynchronizeDevice(DeviceIndex device) {
-  OFFCUT_RETURN_IF_ERROR(streams_.Submit(device, nullptr).status());
+  OFFCUT_RETURN_IF_ERROR(SubmitWork(device));
   return ForwardingDriver::SynchronizeDevice(device);
 }
 
@@ -43,6 +44,26 @@ absl::Status MeteredDriver::Unmap(DevicePtr address, Bytes bytes) {
     });
   }
   return status;
+}
+
+absl::StatusOr<DevicePtr> MeteredDriver::AllocateMemory(DeviceIndex device, Bytes bytes) {
+  if (allocations_.size() < segments_.size()) {
+    sim_.FixNextAllocation(segments_[allocations_.size()].address);
+  }
+  meter_.ns += CudaMallocCostNs(bytes);
+  meter_.growth_ns += CudaMallocCostNs(bytes);
+  absl::StatusOr<DevicePtr> address = ForwardingDriver::AllocateMemory(device, bytes);
+  if (address.ok()) allocations_.push_back(bytes);
+  return address;
+}
+
+absl::Status MeteredDriver::FreeMemory(DeviceIndex device, DevicePtr address) {
+  OFFCUT_RETURN_IF_ERROR(SubmitWork(device));
+  return ForwardingDriver::FreeMemory(device, address);
+}
+
+absl::Status MeteredDriver::SubmitWork(DeviceIndex device) {
+  return sim_.model().streams().Submit(device, nullptr).status();
 }
 
 uint64_t MeteredDriver::HandlesIn(DevicePtr address, Bytes bytes) const {

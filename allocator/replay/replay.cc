@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/base/optimization.h"
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "allocator/base/clock.h"
 #include "allocator/base/status_macros.h"
@@ -68,6 +69,7 @@ class Player {
                                 .memory_bytes = options.machine.memory_bytes,
                                 .lag_ns = options.lag_ns,
                                 .outside_bytes = options.machine.outside_bytes}),
+        metered_(driver_, program.segments),
         clock_(driver_.clock()) {}
 
   absl::Status CreateStreams();
@@ -76,7 +78,7 @@ class Player {
 
   const Program& program_;
   SimDriver driver_;
-  MeteredDriver metered_{driver_};
+  MeteredDriver metered_;
   const Clock clock_;
   AddressMap address_map_;
   std::unique_ptr<DeviceAllocator> allocator_;
@@ -181,7 +183,7 @@ ReplayFigures Player::Figures() const {
           .driver_calls = meter.calls,
           .driver_ns = meter.ns,
           .remap_ns = counters.moves * kMoveNs,
-          .growth_ns = counters.granules_created * kFirstMappingNs,
+          .growth_ns = meter.growth_ns,
           .moves = counters.moves,
           .remapped_bytes = counters.moved_bytes,
           .move_batches = counters.move_batches,
@@ -196,6 +198,7 @@ ReplayResult Player::Result() const {
   result.largest_batch = result.counters.largest_move_batch;
   result.address_bytes_peak = static_cast<Bytes>(result.counters.address_bytes[0].peak);
   result.peak_reserved_bytes = static_cast<Bytes>(result.counters.reserved_bytes[0].peak);
+  result.segments = metered_.allocations();
   if (failed()) {
     result.failed_at_event = events_;
     result.failure = std::string(failure_.message());
@@ -208,6 +211,29 @@ ReplayResult Player::Result() const {
 double ReplayResult::live_over_reserved() const {
   if (peak_reserved_bytes == 0) return 0;
   return static_cast<double>(peak_live_bytes) / static_cast<double>(peak_reserved_bytes);
+}
+
+absl::Status CheckSegments(const Program& program, const ReplayResult& result) {
+  const std::vector<RecordedSegment>& recorded = program.segments;
+  Bytes reserved = 0;
+  for (size_t i = 0; i < std::max(recorded.size(), result.segments.size()); ++i) {
+    if (i >= recorded.size() || i >= result.segments.size() ||
+        recorded[i].bytes != result.segments[i]) {
+      const auto show = [i](const auto& segments, auto bytes_of) {
+        return i < segments.size() ? absl::StrCat(bytes_of(segments[i]), " bytes")
+                                   : absl::StrCat("not there, of ", segments.size());
+      };
+      return absl::FailedPreconditionError(
+          absl::StrCat("segment ", i, ": recorded ",
+                       show(recorded, [](const RecordedSegment& segment) { return segment.bytes; }),
+                       ", replayed ", show(result.segments, [](Bytes bytes) { return bytes; })));
+    }
+    reserved += recorded[i].bytes;
+  }
+  if (result.peak_reserved_bytes == reserved) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("the segments add up to ", reserved,
+                                                    " bytes, and the peak reserved is ",
+                                                    result.peak_reserved_bytes));
 }
 
 absl::StatusOr<ReplayResult> Replay(const Program& program, const ReplayOptions& options) {

@@ -63,7 +63,8 @@ struct ReplayResult {
   // replay ended; with the allocator's message.
   std::optional<uint64_t> failed_at_event;
   std::string failure;
-  double seconds = 0;      // of playing, by the wall clock
+  std::vector<Bytes> segments;  // allocated from the driver, in order; only of the segments layout
+  double seconds = 0;           // of playing, by the wall clock
   double cpu_seconds = 0;  // the same, by the thread's clock: what else the machine did is left out
   Counters counters;       // of the allocator, at the end
 
@@ -71,6 +72,10 @@ struct ReplayResult {
   // Peak live over peak reserved; 0 if nothing was reserved.
   double live_over_reserved() const;
 };
+
+// OK if `result`, of `program` under the segments layout, is what the recorded allocator did: the
+// same segments in the same order, and never one given back. Else the first difference.
+absl::Status CheckSegments(const Program& program, const ReplayResult& result);
 
 // An error if the allocator cannot be made as the options ask, or refuses an operation other than a
 // request.

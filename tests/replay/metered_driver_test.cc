@@ -1,6 +1,7 @@
 #include "allocator/replay/metered_driver.h"
 
 #include "allocator/replay/driver_costs.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace offcut {
@@ -65,6 +66,28 @@ TEST_F(MeteredDriverTest, AWaitForTheDeviceIsOneForWorkSubmittedJustNow) {
   EXPECT_EQ(driver_.meter().waits, 1);
   EXPECT_EQ(driver_.meter().wait_ns, 300);
   EXPECT_EQ(sim_.model().clock().NowNs(), 1300);
+}
+
+TEST_F(MeteredDriverTest, SegmentsLieWhereTheRecordedOnesLay) {
+  const RecordedSegment recorded[] = {{.address = 0x7fe3ca000000, .bytes = 20 * kMiB},
+                                      {.address = 0x7fe3c8000000, .bytes = 2 * kMiB}};
+  MeteredDriver driver(sim_, recorded);
+  EXPECT_EQ(*driver.AllocateMemory(0, 20 * kMiB), recorded[0].address);
+  EXPECT_EQ(*driver.AllocateMemory(0, 2 * kMiB), recorded[1].address);
+  EXPECT_TRUE(driver.AllocateMemory(0, 512 * kMiB).ok());
+  EXPECT_THAT(driver.allocations(), testing::ElementsAre(20 * kMiB, 2 * kMiB, 512 * kMiB));
+  EXPECT_EQ(driver.meter().growth_ns, CudaMallocCostNs(20 * kMiB) + CudaMallocCostNs(2 * kMiB) +
+                                          CudaMallocCostNs(512 * kMiB));
+  EXPECT_EQ(CudaMallocCostNs(2 * kMiB), 32'500);
+  EXPECT_EQ(CudaMallocCostNs(512 * kMiB), 111'500);
+}
+
+TEST_F(MeteredDriverTest, GivingASegmentBackWaitsForTheDevice) {
+  const DevicePtr segment = *driver_.AllocateMemory(0, 2 * kMiB);
+  sim_.model().streams().SetLagNs(300);
+  EXPECT_TRUE(driver_.FreeMemory(0, segment).ok());
+  EXPECT_EQ(driver_.meter().waits, 1);
+  EXPECT_EQ(driver_.meter().wait_ns, 300);
 }
 
 }  // namespace

@@ -197,6 +197,24 @@ TEST(ReplayTest, IsDeterministic) {
   EXPECT_EQ(one.events, other.events);
 }
 
+TEST(ReplayTest, SegmentsAreHeldAgainstTheRecordedOnes) {
+  Program program;
+  program.segments = {{.address = 1, .bytes = 20 * kMiB}, {.address = 2, .bytes = 2 * kMiB}};
+  ReplayResult result = {.peak_reserved_bytes = 22 * kMiB, .segments = {20 * kMiB, 2 * kMiB}};
+  EXPECT_TRUE(CheckSegments(program, result).ok());
+  result.peak_reserved_bytes = 20 * kMiB;
+  EXPECT_THAT(std::string(CheckSegments(program, result).message()), HasSubstr("add up to"));
+  result.segments = {20 * kMiB, 4 * kMiB};
+  EXPECT_EQ(CheckSegments(program, result).message(),
+            "segment 1: recorded 2097152 bytes, replayed 4194304 bytes");
+  result.segments = {20 * kMiB};
+  EXPECT_EQ(CheckSegments(program, result).message(),
+            "segment 1: recorded 2097152 bytes, replayed not there, of 1");
+  result.segments = {20 * kMiB, 2 * kMiB, 2 * kMiB};
+  EXPECT_EQ(CheckSegments(program, result).message(),
+            "segment 2: recorded not there, of 2, replayed 2097152 bytes");
+}
+
 TEST(ReplayTest, ALayoutThatIsNotBuiltIsAnError) {
   const absl::Status status =
       Replay(LateFree(), {.config = *Config::Parse({.offcut_conf = "backend:cudaMallocAsync"})})
