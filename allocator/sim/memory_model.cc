@@ -252,50 +252,50 @@ absl::StatusOr<PhysicalHandle> MemoryModel::CreateMemory(DeviceIndex device, Byt
   if (flags != MemoryFlags{}) OFFCUT_RETURN_IF_ERROR(CheckFlags(flags));
   OFFCUT_RETURN_IF_ERROR(TakeMemory(devices_[device], bytes, kFunction));
   devices_[device].physical_bytes += bytes;
-  const PhysicalHandle id = next_handle_++;
-  handles_.emplace(
-      id, Handle{.bytes = bytes, .device = device, .flags = flags, .buffer_id = next_buffer_id_++});
-  return id;
+  return handles_.Create(
+      {.bytes = bytes, .device = device, .flags = flags, .buffer_id = next_buffer_id_++});
+}
+
+MemoryModel::Handle* MemoryModel::FindReferenced(PhysicalHandle id) {
+  Handle* const handle = handles_.Find(id);
+  return handle != nullptr && handle->references != 0 ? handle : nullptr;
 }
 
 void MemoryModel::DropHandleIfUnused(PhysicalHandle id, Handle& handle) {
   if (handle.references != 0 || handle.mappings != 0) return;
   devices_[handle.device].physical_bytes -= handle.bytes;
   if (handle.file_offset.has_value()) backing_->FreeFile(*handle.file_offset, handle.bytes);
-  handles_.erase(id);
+  handles_.Destroy(id);
 }
 
 absl::Status MemoryModel::ReleaseMemory(PhysicalHandle handle) {
   absl::MutexLock lock(&mutex_);
-  const auto it = handles_.find(handle);
-  if (it == handles_.end() || it->second.references == 0) {
-    return HandleError("cuMemRelease", handle);
-  }
-  --it->second.references;
-  DropHandleIfUnused(handle, it->second);
+  Handle* const found = FindReferenced(handle);
+  if (found == nullptr) return HandleError("cuMemRelease", handle);
+  --found->references;
+  DropHandleIfUnused(handle, *found);
   return absl::OkStatus();
 }
 
 absl::StatusOr<PhysicalHandle> MemoryModel::RetainMemory(DevicePtr address) {
   absl::MutexLock lock(&mutex_);
-  const auto it = FindHolding(mappings_, address);
-  if (it == mappings_.end()) {
+  const Mapping* const mapping = mappings_.Find(address);
+  if (mapping == nullptr) {
     return DriverError(
         CudaResult::kInvalidValue,
         absl::StrCat("cuMemRetainAllocationHandle(", Hex(address), "): nothing is mapped there"));
   }
-  ++handles_.find(it->second.handle)->second.references;
-  return it->second.handle;
+  ++handles_.Find(mapping->handle)->references;
+  return mapping->handle;
 }
 
 absl::StatusOr<MemoryModel::HandleInfo> MemoryModel::GetHandle(PhysicalHandle handle) const {
   absl::MutexLock lock(&mutex_);
-  const auto it = handles_.find(handle);
-  if (it == handles_.end() || it->second.references == 0) {
+  const Handle* const found = handles_.Find(handle);
+  if (found == nullptr || found->references == 0) {
     return HandleError("cuMemGetAllocationPropertiesFromHandle", handle);
   }
-  const Handle& found = it->second;
-  return HandleInfo{found.device, found.bytes, found.references, found.mappings, found.flags};
+  return HandleInfo{found->device, found->bytes, found->references, found->mappings, found->flags};
 }
 
 // --- Mappings ---
@@ -306,34 +306,31 @@ absl::Status MemoryModel::Map(DevicePtr address, Bytes bytes, Bytes offset, Phys
     return Error(cu_result, kFunction, bytes, address, problem);
   };
   absl::MutexLock lock(&mutex_);
-  const auto it = handles_.find(handle);
-  if (it == handles_.end() || it->second.references == 0) return HandleError(kFunction, handle);
-  if (bytes == 0 || !IsGranular(bytes) || !IsGranular(address) ||
-      bytes + offset > it->second.bytes) {
+  Handle* const found = FindReferenced(handle);
+  if (found == nullptr) return HandleError(kFunction, handle);
+  if (bytes == 0 || !IsGranular(bytes) || !IsGranular(address) || bytes + offset > found->bytes) {
     return error(CudaResult::kInvalidValue,
-                 absl::StrCat("not in granules, or not within the handle's ", it->second.bytes,
+                 absl::StrCat("not in granules, or not within the handle's ", found->bytes,
                               " bytes at offset ", offset));
   }
-  if (bytes != it->second.bytes) {
-    return error(CudaResult::kNotSupported, absl::StrCat("a handle maps only whole; this one has ",
-                                                         it->second.bytes, " bytes"));
+  if (bytes != found->bytes) {
+    return error(CudaResult::kNotSupported,
+                 absl::StrCat("a handle maps only whole; this one has ", found->bytes, " bytes"));
   }
   const auto range = FindHolding(ranges_, address);
   if (range == ranges_.end() || range->second.is_allocation ||
       address - range->first + bytes > range->second.bytes) {
     return error(CudaResult::kInvalidValue, "not within one reservation");
   }
-  const auto next = mappings_.lower_bound(address);
-  if (FindHolding(mappings_, address) != mappings_.end() ||
-      (next != mappings_.end() && next->first - address < bytes)) {
+  if (!mappings_.IsFree(address, bytes)) {
     return error(CudaResult::kInvalidValue, "something is mapped there already");
   }
   if (backing_ != nullptr) {
-    OFFCUT_RETURN_IF_ERROR(MapBacking(address, range->second, range->first, it->second));
+    OFFCUT_RETURN_IF_ERROR(MapBacking(address, range->second, range->first, *found));
   }
-  mappings_.emplace_hint(next, address, Mapping{.bytes = bytes, .handle = handle});
+  mappings_.Insert({.address = address, .bytes = bytes, .handle = handle});
   ++range->second.mappings;
-  ++it->second.mappings;
+  ++found->mappings;
   return absl::OkStatus();
 }
 
@@ -351,16 +348,16 @@ absl::Status MemoryModel::CheckWholeMappings(DevicePtr address, Bytes bytes,
   if (bytes == 0) {
     return Error(CudaResult::kInvalidValue, function, bytes, address, "the range is empty");
   }
-  DevicePtr expected = address;
-  for (auto it = mappings_.find(address); expected != address + bytes; ++it) {
-    if (it == mappings_.end() || it->first != expected) {
+  for (DevicePtr expected = address; expected != address + bytes;) {
+    const Mapping* const mapping = mappings_.Find(expected);
+    if (mapping == nullptr || mapping->address != expected) {
       return Error(CudaResult::kInvalidValue, function, bytes, address,
                    absl::StrCat("no mapping starts at ", Hex(expected)));
     }
-    expected += it->second.bytes;
+    expected = mapping->end();
     if (expected - address > bytes) {
       return Error(CudaResult::kInvalidValue, function, bytes, address,
-                   absl::StrCat("the range ends inside the mapping at ", Hex(it->first)));
+                   absl::StrCat("the range ends inside the mapping at ", Hex(mapping->address)));
     }
   }
   return absl::OkStatus();
@@ -373,27 +370,27 @@ absl::Status MemoryModel::SetAccess(DevicePtr address, Bytes bytes, DeviceIndex 
   absl::MutexLock lock(&mutex_);
   OFFCUT_RETURN_IF_ERROR(CheckWholeMappings(address, bytes, kFunction));
   const uint64_t bit = uint64_t{1} << device;
-  for (auto it = mappings_.find(address); it != mappings_.end() && it->first - address < bytes;
-       ++it) {
-    Mapping& mapping = it->second;
+  for (DevicePtr at = address; at != address + bytes;) {
+    Mapping& mapping = *mappings_.Find(at);
     mapping.read_mask =
         access == Access::kNone ? mapping.read_mask & ~bit : mapping.read_mask | bit;
     mapping.write_mask =
         access == Access::kReadWrite ? mapping.write_mask | bit : mapping.write_mask & ~bit;
+    at = mapping.end();
   }
   return backing_ != nullptr ? ProtectBacking(address, bytes) : absl::OkStatus();
 }
 
 absl::Status MemoryModel::ProtectBacking(DevicePtr address, Bytes bytes) {
   // One call for each run of equal rights, so that the kernel can merge them.
-  auto it = mappings_.find(address);
-  for (DevicePtr start = address; start - address < bytes;) {
-    const bool read = it->second.read_mask != 0, write = it->second.write_mask != 0;
+  for (DevicePtr start = address; start != address + bytes;) {
+    const Mapping* mapping = mappings_.Find(start);
+    const bool read = mapping->read_mask != 0, write = mapping->write_mask != 0;
     DevicePtr end = start;
-    while (end - address < bytes && (it->second.read_mask != 0) == read &&
-           (it->second.write_mask != 0) == write) {
-      end += it->second.bytes;
-      ++it;
+    while ((mapping->read_mask != 0) == read && (mapping->write_mask != 0) == write) {
+      end = mapping->end();
+      if (end == address + bytes) break;
+      mapping = mappings_.Find(end);
     }
     OFFCUT_RETURN_IF_ERROR(
         BackingError("cuMemSetAccess", backing_->Protect(start, end - start, read, write)));
@@ -406,38 +403,41 @@ absl::StatusOr<Access> MemoryModel::GetAccess(DevicePtr address, DeviceIndex dev
   constexpr char kFunction[] = "cuMemGetAccess";
   OFFCUT_RETURN_IF_ERROR(CheckDevice(device, kFunction));
   absl::MutexLock lock(&mutex_);
-  const auto it = FindHolding(mappings_, address);
-  if (it == mappings_.end()) {
+  const Mapping* const mapping = mappings_.Find(address);
+  if (mapping == nullptr) {
     return Error(CudaResult::kInvalidValue, kFunction, 0, address, "nothing is mapped there");
   }
   const uint64_t bit = uint64_t{1} << device;
-  if ((it->second.write_mask & bit) != 0) return Access::kReadWrite;
-  return (it->second.read_mask & bit) != 0 ? Access::kRead : Access::kNone;
+  if ((mapping->write_mask & bit) != 0) return Access::kReadWrite;
+  return (mapping->read_mask & bit) != 0 ? Access::kRead : Access::kNone;
 }
 
 absl::Status MemoryModel::Unmap(DevicePtr address, Bytes bytes) {
   constexpr char kFunction[] = "cuMemUnmap";
   absl::MutexLock lock(&mutex_);
   OFFCUT_RETURN_IF_ERROR(CheckWholeMappings(address, bytes, kFunction));
-  const auto first = mappings_.find(address);
-  const auto last = mappings_.lower_bound(address + bytes);
-  for (auto it = first; it != last; ++it) {
-    const uint64_t now_ns = clock_->NowNs();
-    if (it->second.used_until_ns <= now_ns) continue;
-    return Error(CudaResult::kIllegalAddress, kFunction, bytes, address,
-                 absl::StrCat("submitted work still uses the mapping at ", Hex(it->first), ", for ",
-                              it->second.used_until_ns - now_ns, " ns"));
+  const uint64_t now_ns = clock_->NowNs();
+  for (DevicePtr at = address; at != address + bytes;) {
+    const Mapping& mapping = *mappings_.Find(at);
+    if (mapping.used_until_ns > now_ns) {
+      return Error(CudaResult::kIllegalAddress, kFunction, bytes, address,
+                   absl::StrCat("submitted work still uses the mapping at ", Hex(mapping.address),
+                                ", for ", mapping.used_until_ns - now_ns, " ns"));
+    }
+    at = mapping.end();
   }
   if (backing_ != nullptr) {
     OFFCUT_RETURN_IF_ERROR(BackingError(kFunction, backing_->Decommit(address, bytes)));
   }
-  for (auto it = first; it != last; ++it) {
-    const auto handle = handles_.find(it->second.handle);
-    --handle->second.mappings;
-    DropHandleIfUnused(handle->first, handle->second);
-    --FindHolding(ranges_, it->first)->second.mappings;
+  for (DevicePtr at = address; at != address + bytes;) {
+    Mapping* const mapping = mappings_.Find(at);
+    Handle& handle = *handles_.Find(mapping->handle);
+    --handle.mappings;
+    DropHandleIfUnused(mapping->handle, handle);
+    --FindHolding(ranges_, at)->second.mappings;
+    at = mapping->end();
+    mappings_.Erase(mapping);
   }
-  mappings_.erase(first, last);
   return absl::OkStatus();
 }
 
@@ -522,13 +522,13 @@ bool MemoryModel::IsDeviceAddress(DevicePtr address) const {
 
 std::optional<PointerInfo> MemoryModel::LookUp(DevicePtr address) const {
   absl::MutexLock lock(&mutex_);
-  if (const auto it = FindHolding(mappings_, address); it != mappings_.end()) {
-    const Handle& handle = handles_.find(it->second.handle)->second;
+  if (const Mapping* const mapping = mappings_.Find(address); mapping != nullptr) {
+    const Handle& handle = *handles_.Find(mapping->handle);
     return PointerInfo{.kind = PointerKind::kMapping,
                        .device = handle.device,
-                       .base = it->first,
-                       .bytes = it->second.bytes,
-                       .handle = it->second.handle,
+                       .base = mapping->address,
+                       .bytes = mapping->bytes,
+                       .handle = mapping->handle,
                        .buffer_id = handle.buffer_id};
   }
   const auto from_range = [](PointerKind kind, DevicePtr base, const Range& range) {
@@ -564,15 +564,14 @@ absl::Status MemoryModel::CheckAccess(DevicePtr address, Bytes bytes, DeviceInde
     return error("beyond the end of the allocation at", range->first);
   }
   const uint64_t bit = uint64_t{1} << device;
-  DevicePtr reached = address;
-  for (auto it = FindHolding(mappings_, address); reached - address < bytes; ++it) {
-    if (it == mappings_.end() || it->first > reached) return error("nothing is mapped at", reached);
-    const uint64_t mask =
-        needed == Access::kReadWrite ? it->second.write_mask : it->second.read_mask;
+  for (DevicePtr reached = address; reached - address < bytes;) {
+    const Mapping* const mapping = mappings_.Find(reached);
+    if (mapping == nullptr) return error("nothing is mapped at", reached);
+    const uint64_t mask = needed == Access::kReadWrite ? mapping->write_mask : mapping->read_mask;
     if ((mask & bit) == 0) {
       return error(absl::StrCat("access was never opened to device ", device, " at"), reached);
     }
-    reached = it->first + it->second.bytes;
+    reached = mapping->end();
   }
   return absl::OkStatus();
 }
@@ -585,16 +584,17 @@ MemoryCensus MemoryModel::Census() const {
     ++(range.is_allocation ? census.allocations : census.reservations);
     (range.is_allocation ? census.allocation_bytes : census.reserved_address_bytes) += range.bytes;
   }
-  for (const auto& [id, handle] : handles_) census.physical_bytes += handle.bytes;
-  for (const auto& [address, mapping] : mappings_) census.mapped_bytes += mapping.bytes;
+  for (const Device& device : devices_) census.physical_bytes += device.physical_bytes;
+  census.mapped_bytes = mappings_.bytes();
   return census;
 }
 
 void MemoryModel::MarkUsed(DevicePtr address, Bytes bytes, uint64_t until_ns) {
   absl::MutexLock lock(&mutex_);
-  for (auto it = FindHolding(mappings_, address);
-       it != mappings_.end() && it->first < address + bytes; ++it) {
-    it->second.used_until_ns = std::max(it->second.used_until_ns, until_ns);
+  for (Mapping* mapping = mappings_.Find(address);
+       mapping != nullptr && mapping->address < address + bytes;
+       mapping = mappings_.Find(mapping->end())) {
+    mapping->used_until_ns = std::max(mapping->used_until_ns, until_ns);
   }
 }
 

@@ -19,7 +19,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/btree_map.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -27,6 +26,8 @@
 #include "allocator/driver/driver.h"
 #include "allocator/sim/cards.h"
 #include "allocator/sim/host_backing.h"
+#include "allocator/sim/id_table.h"
+#include "allocator/sim/mapping_table.h"
 #include "allocator/sim/sim_clock.h"
 
 namespace offcut::sim {
@@ -160,14 +161,7 @@ class MemoryModel {
     uint64_t buffer_id = 0;
     std::optional<uint64_t> file_offset = std::nullopt;  // once first mapped, if backed
   };
-  struct Mapping {
-    Bytes bytes;
-    PhysicalHandle handle;
-    uint64_t used_until_ns = 0;
-    uint64_t read_mask = 0, write_mask = 0;  // bit d: device d
-  };
   using Ranges = absl::btree_map<DevicePtr, Range>;
-  using Mappings = absl::btree_map<DevicePtr, Mapping>;
 
   absl::Status CheckDevice(DeviceIndex device, absl::string_view what) const;
   absl::Status CheckFlags(const MemoryFlags& flags) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -187,6 +181,8 @@ class MemoryModel {
   absl::Status MapBacking(DevicePtr address, const Range& range, DevicePtr range_address,
                           Handle& handle) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status ProtectBacking(DevicePtr address, Bytes bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // nullptr if its last reference was released.
+  Handle* FindReferenced(PhysicalHandle id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropHandleIfUnused(PhysicalHandle id, Handle& handle) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   SimClock* const clock_;
@@ -204,10 +200,9 @@ class MemoryModel {
   // are neighbours.
   absl::btree_map<DevicePtr, Bytes> gaps_ ABSL_GUARDED_BY(mutex_);
   Ranges ranges_ ABSL_GUARDED_BY(mutex_);
-  Mappings mappings_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<PhysicalHandle, Handle> handles_ ABSL_GUARDED_BY(mutex_);
+  MappingTable mappings_ ABSL_GUARDED_BY(mutex_);
+  IdTable<Handle> handles_ ABSL_GUARDED_BY(mutex_);
   absl::btree_map<DevicePtr, Range> host_ranges_ ABSL_GUARDED_BY(mutex_);
-  PhysicalHandle next_handle_ ABSL_GUARDED_BY(mutex_) = 1;
   uint64_t next_buffer_id_ ABSL_GUARDED_BY(mutex_) = 1;
 };
 

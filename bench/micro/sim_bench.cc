@@ -3,8 +3,8 @@
 //   Granule/N        a granule more, on top of N mapped ones: created, mapped, opened, unmapped,
 //                    released
 //   MoveGranule/N    one of N mapped granules gets a second mapping, opened; the first goes
-//   Segment/N        one of N segments of cuMemAlloc is freed and allocated again; /fixed: at the
-//                    address that it had
+//   Segment/N/fixed  one of N segments of cuMemAlloc is freed and one allocated: of another size
+//                    wherever there is room, or (1) the same at the address that it had
 //   EventRecordAndQuery, EventCreateAndDestroy, MemoryInfo
 
 #include <benchmark/benchmark.h>
@@ -90,6 +90,37 @@ void MoveGranule(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * 3);
 }
 BENCHMARK(MoveGranule)->Arg(1000)->Arg(50'000);
+
+// Of the sizes that PyTorch's own allocator asks for.
+void Segment(benchmark::State& state) {
+  World world;
+  const uint64_t count = static_cast<uint64_t>(state.range(0));
+  const bool fixed = state.range(1) != 0;
+  std::mt19937_64 random(1);
+  std::vector<DevicePtr> segments(count);
+  std::vector<Bytes> sizes(count);
+  for (uint64_t i = 0; i < count; ++i) {
+    sizes[i] = (1 + random() % 32) * kGranule;
+    segments[i] = *world.driver().AllocateMemory(0, sizes[i]);
+  }
+  for (auto _ : state) {
+    const uint64_t segment = random() % count;
+    World::Check(world.driver().FreeMemory(0, segments[segment]));
+    if (fixed) {
+      world.driver().FixNextAllocation(segments[segment]);
+    } else {
+      sizes[segment] = (1 + random() % 32) * kGranule;
+    }
+    segments[segment] = *world.driver().AllocateMemory(0, sizes[segment]);
+  }
+  state.SetItemsProcessed(state.iterations() * 2);
+}
+BENCHMARK(Segment)
+    ->ArgNames({"", "fixed"})
+    ->Args({100, 0})
+    ->Args({3000, 0})
+    ->Args({100, 1})
+    ->Args({3000, 1});
 
 void EventRecordAndQuery(benchmark::State& state) {
   World world;
