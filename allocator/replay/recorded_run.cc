@@ -35,6 +35,7 @@ class Converter {
   bool default_seen_ = false;
   uint64_t dropped_ = 0;
   uint64_t failed_requests_ = 0;
+  uint64_t private_pools_ = 0;
 };
 
 absl::Status Converter::Add(const Event& event) {
@@ -52,6 +53,7 @@ absl::Status Converter::Add(const Event& event) {
     }
     case EventKind::kPoolCreated:
       stream_of_pool_[event.pool] = event.extra;
+      private_pools_ += event.bytes != 0 ? 1 : 0;
       return absl::OkStatus();
     case EventKind::kBlockAllocated:
       return Allocate(event);
@@ -101,6 +103,11 @@ Program Converter::Finish() && {
         absl::StrCat(dropped_,
                      " events were lost when this was recorded: blocks whose free is "
                      "among them stay live until their address is allocated again"));
+  }
+  if (private_pools_ > 0) {
+    builder_.AddCaveat(absl::StrCat(private_pools_,
+                                    " private pools were in use when this was recorded; their "
+                                    "blocks are played as those of their streams' default pools"));
   }
   if (failed_requests_ > 0) {
     builder_.AddCaveat(absl::StrCat(failed_requests_,

@@ -15,6 +15,7 @@
 #include "allocator/trace/recorder.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/cli/vector_trace_reader.h"
 #include "tests/trace/temporary_directory.h"
 
 namespace offcut {
@@ -150,6 +151,39 @@ TEST_F(RecordedRunTest, AContradictionIsAnErrorThatNamesFileAndEvent) {
   Record({Block(EventKind::kBlockAllocated, 10, 0x1000, 0)});
   EXPECT_THAT(std::string(LoadProgram(path_).status().message()),
               HasSubstr("event 0: an allocation of 0 bytes"));
+}
+
+TEST_F(RecordedRunTest, BlocksOfPrivatePoolsArePlayedAndTold) {
+  Record({{.bytes = 7, .extra = 0, .pool = 0, .kind = EventKind::kPoolCreated},
+          Block(EventKind::kBlockAllocated, 10, 0x1000, 100)});
+  const Program program = *LoadProgram(path_);
+  EXPECT_EQ(program.events, 1);
+  EXPECT_THAT(program.caveats, ElementsAre(HasSubstr("1 private pools")));
+}
+
+TEST_F(RecordedRunTest, EventsOfAnyKindInAnyOrderAreErrorsOrProgramsThatPlay) {
+  std::mt19937 random(3);
+  const auto few = [&random](uint32_t count) { return static_cast<uint32_t>(random() % count); };
+  int played = 0;
+  for (int round = 0; round < 500; ++round) {
+    std::vector<Event> events;
+    if (round % 2 == 0) events.push_back({.bytes = 1, .kind = EventKind::kEventsDropped});
+    for (uint32_t count = few(60); count > 0; --count) {
+      events.push_back({.time_ns = random() % 4 == 0 ? random() : events.size() * 1000,
+                        .address = few(6) * 0x1000,
+                        .bytes = few(20) == 0 ? ~uint64_t{0} : few(4) * kMiB + few(1000),
+                        .extra = few(20) == 0 ? few(UINT32_MAX) : few(3),
+                        .pool = static_cast<uint16_t>(few(20) == 0 ? random() : few(3)),
+                        .kind = static_cast<EventKind>(few(34))});
+    }
+    VectorTraceReader reader(std::move(events));
+    const absl::StatusOr<Program> program = LoadRecordedRun(reader);
+    if (!program.ok()) continue;
+    const absl::StatusOr<ReplayResult> result = Replay(*program, {});
+    ASSERT_TRUE(result.ok()) << result.status();
+    ++played;
+  }
+  EXPECT_GT(played, 50);
 }
 
 TEST_F(RecordedRunTest, OfSeveralDevicesOneMustBeNamed) {
