@@ -3,17 +3,37 @@
 // Free memory never passes from one pool to another but by the layout that owns both, with proof
 // that no work uses it. Each layout derives its own kind. Guarded by the device's lock; a Pool
 // lives as long as its allocator, so a pointer to one outlasts a wait without the lock.
+//
+// Private pools neither give nor take memory while in use: a graph whose blocks lie in one may be
+// launched on any stream, at any time, and nothing tells. Once released, and once the whole device
+// was waited for after that, what is free in them goes back to the driver.
 
 #ifndef OFFCUT_ALLOCATOR_CORE_POOL_H_
 #define OFFCUT_ALLOCATOR_CORE_POOL_H_
 
+#include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "allocator/core/stream_ledger.h"
+#include "allocator/events/private_pool_id.h"
 
 namespace offcut {
 
 class Layout;
+struct Pool;
+
+// What the pools of one private pool have in common. See private_pools.h.
+struct PrivatePool {
+  PrivatePoolId id;
+  uint32_t uses = 0;         // retained and not yet released
+  uint32_t routes = 0;       // that lead here now
+  bool no_split = false;     // every block is a segment of its own
+  bool use_on_oom = false;   // its free blocks serve requests that nothing else can serve
+  std::vector<Pool*> pools;  // one for each stream that has asked
+
+  bool in_use() const { return uses > 0 || routes > 0; }
+};
 
 struct Pool {
   Pool(uint16_t pool_index, StreamLedger::Stream& pool_stream, Layout& pool_layout)
@@ -22,9 +42,19 @@ struct Pool {
   Pool& operator=(const Pool&) = delete;
   virtual ~Pool() = default;
 
+  // Whether the device is done with what was freed here in `epoch` of the stream, so that it may
+  // serve others or be unmapped. No event tells that of a private pool, only a wait for the device.
+  bool IsIdle(uint64_t epoch) const {
+    if (private_pool == nullptr) return epoch <= stream.idle_epoch;
+    return !private_pool->in_use() && std::max(epoch, released_epoch) <= stream.device_idle_epoch;
+  }
+
   const uint16_t index;
   StreamLedger::Stream& stream;
   Layout& layout;
+  PrivatePool* private_pool = nullptr;  // nullptr: a default pool
+  uint64_t released_epoch = 0;          // of the stream, when the private pool was released
+  uint32_t climbers = 0;                // requests that climb the reclaim ladder for this pool now
 };
 
 }  // namespace offcut

@@ -188,6 +188,7 @@ void StreamLedger::EndDeviceWait(DeviceWait wait, bool succeeded, OnFinished fin
   }
   for (size_t i = 0; i < wait.epochs.size(); ++i) {
     streams_[i]->idle_epoch = std::max(streams_[i]->idle_epoch, wait.epochs[i]);
+    streams_[i]->device_idle_epoch = std::max(streams_[i]->device_idle_epoch, wait.epochs[i]);
     PollEpochs(*streams_[i]);
   }
   for (Block* block : wait.unprovable) FinishUse(block, finished);

@@ -49,9 +49,10 @@ class StreamLedger {
     // The handle names this stream only: work submitted through it comes in one order. False for
     // the per-thread default stream, whose handle is another stream on each thread.
     bool ordered = true;
-    uint64_t epoch = 1;         // stamps what is freed now
-    uint64_t idle_epoch = 0;    // the device is done with what bears this epoch or an earlier one
-    uint64_t closed_at_ns = 0;  // when the epoch before the current one was closed
+    uint64_t epoch = 1;       // stamps what is freed now
+    uint64_t idle_epoch = 0;  // the stream is done with what bears this epoch or an earlier one
+    uint64_t device_idle_epoch = 0;  // so is every other stream: the whole device was waited for
+    uint64_t closed_at_ns = 0;       // when the epoch before the current one was closed
   };
   using OnFinished = absl::FunctionRef<void(Block*)>;
 
