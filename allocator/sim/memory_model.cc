@@ -195,7 +195,7 @@ void MemoryModel::EraseRange(Ranges::iterator range) {
 
 absl::StatusOr<DevicePtr> MemoryModel::ReserveAddress(DeviceIndex device, Bytes bytes,
                                                       Bytes alignment, DevicePtr hint) {
-  constexpr char kFunction[] = "cuMemAddressReserve";
+  constexpr absl::string_view kFunction = "cuMemAddressReserve";
   OFFCUT_RETURN_IF_ERROR(CheckDevice(device, kFunction));
   if (bytes == 0 || !IsGranular(bytes)) {
     return Error(CudaResult::kInvalidValue, kFunction, bytes, hint,
@@ -220,7 +220,7 @@ absl::StatusOr<DevicePtr> MemoryModel::ReserveAddress(DeviceIndex device, Bytes 
 }
 
 absl::Status MemoryModel::FreeAddress(DevicePtr address, Bytes bytes) {
-  constexpr char kFunction[] = "cuMemAddressFree";
+  constexpr absl::string_view kFunction = "cuMemAddressFree";
   absl::MutexLock lock(&mutex_);
   const auto it = ranges_.find(address);
   if (it == ranges_.end() || it->second.is_allocation || it->second.bytes != bytes) {
@@ -241,7 +241,7 @@ absl::Status MemoryModel::FreeAddress(DevicePtr address, Bytes bytes) {
 
 absl::StatusOr<PhysicalHandle> MemoryModel::CreateMemory(DeviceIndex device, Bytes bytes,
                                                          const MemoryFlags& flags) {
-  constexpr char kFunction[] = "cuMemCreate";
+  constexpr absl::string_view kFunction = "cuMemCreate";
   OFFCUT_RETURN_IF_ERROR(CheckDevice(device, kFunction));
   if (bytes == 0 || !IsGranular(bytes)) {
     return DriverError(
@@ -301,7 +301,7 @@ absl::StatusOr<MemoryModel::HandleInfo> MemoryModel::GetHandle(PhysicalHandle ha
 // --- Mappings ---
 
 absl::Status MemoryModel::Map(DevicePtr address, Bytes bytes, Bytes offset, PhysicalHandle handle) {
-  constexpr char kFunction[] = "cuMemMap";
+  constexpr absl::string_view kFunction = "cuMemMap";
   const auto error = [&](int cu_result, absl::string_view problem) {
     return Error(cu_result, kFunction, bytes, address, problem);
   };
@@ -365,7 +365,7 @@ absl::Status MemoryModel::CheckWholeMappings(DevicePtr address, Bytes bytes,
 
 absl::Status MemoryModel::SetAccess(DevicePtr address, Bytes bytes, DeviceIndex device,
                                     Access access) {
-  constexpr char kFunction[] = "cuMemSetAccess";
+  constexpr absl::string_view kFunction = "cuMemSetAccess";
   OFFCUT_RETURN_IF_ERROR(CheckDevice(device, kFunction));
   absl::MutexLock lock(&mutex_);
   OFFCUT_RETURN_IF_ERROR(CheckWholeMappings(address, bytes, kFunction));
@@ -400,7 +400,7 @@ absl::Status MemoryModel::ProtectBacking(DevicePtr address, Bytes bytes) {
 }
 
 absl::StatusOr<Access> MemoryModel::GetAccess(DevicePtr address, DeviceIndex device) const {
-  constexpr char kFunction[] = "cuMemGetAccess";
+  constexpr absl::string_view kFunction = "cuMemGetAccess";
   OFFCUT_RETURN_IF_ERROR(CheckDevice(device, kFunction));
   absl::MutexLock lock(&mutex_);
   const Mapping* const mapping = mappings_.Find(address);
@@ -413,7 +413,7 @@ absl::StatusOr<Access> MemoryModel::GetAccess(DevicePtr address, DeviceIndex dev
 }
 
 absl::Status MemoryModel::Unmap(DevicePtr address, Bytes bytes) {
-  constexpr char kFunction[] = "cuMemUnmap";
+  constexpr absl::string_view kFunction = "cuMemUnmap";
   absl::MutexLock lock(&mutex_);
   OFFCUT_RETURN_IF_ERROR(CheckWholeMappings(address, bytes, kFunction));
   const uint64_t now_ns = clock_->NowNs();
@@ -445,7 +445,7 @@ absl::Status MemoryModel::Unmap(DevicePtr address, Bytes bytes) {
 
 absl::StatusOr<DevicePtr> MemoryModel::AllocateMemory(DeviceIndex device, Bytes bytes,
                                                       DevicePtr hint) {
-  constexpr char kFunction[] = "cuMemAlloc";
+  constexpr absl::string_view kFunction = "cuMemAlloc";
   OFFCUT_RETURN_IF_ERROR(CheckDevice(device, kFunction));
   if (bytes == 0) {
     return Error(CudaResult::kInvalidValue, kFunction, bytes, 0, "the size is zero");
@@ -470,7 +470,7 @@ absl::StatusOr<DevicePtr> MemoryModel::AllocateMemory(DeviceIndex device, Bytes 
 }
 
 absl::Status MemoryModel::FreeMemory(DevicePtr address) {
-  constexpr char kFunction[] = "cuMemFree";
+  constexpr absl::string_view kFunction = "cuMemFree";
   absl::MutexLock lock(&mutex_);
   const auto it = ranges_.find(address);
   if (it == ranges_.end() || !it->second.is_allocation) {
@@ -487,7 +487,7 @@ absl::Status MemoryModel::FreeMemory(DevicePtr address) {
 }
 
 absl::Status MemoryModel::RegisterHost(DevicePtr address, Bytes bytes, DeviceIndex device) {
-  constexpr char kFunction[] = "cuMemHostRegister";
+  constexpr absl::string_view kFunction = "cuMemHostRegister";
   OFFCUT_RETURN_IF_ERROR(CheckDevice(device, kFunction));
   absl::MutexLock lock(&mutex_);
   if (address == 0 || bytes == 0 || address + bytes < address) {
@@ -551,7 +551,7 @@ std::optional<PointerInfo> MemoryModel::LookUp(DevicePtr address) const {
 
 absl::Status MemoryModel::CheckAccess(DevicePtr address, Bytes bytes, DeviceIndex device,
                                       Access needed) const {
-  constexpr char kFunction[] = "memory access";
+  constexpr absl::string_view kFunction = "memory access";
   OFFCUT_RETURN_IF_ERROR(CheckDevice(device, kFunction));
   absl::MutexLock lock(&mutex_);
   const auto error = [&](absl::string_view problem, DevicePtr where) {

@@ -115,7 +115,7 @@ void StreamModel::Impl::AddNode(Stream& stream, Capture& capture) {
 }
 
 absl::Status StreamModel::Impl::WaitInCapture(Stream& stream, const Event& event) {
-  constexpr char kFunction[] = "cuStreamWaitEvent";
+  constexpr absl::string_view kFunction = "cuStreamWaitEvent";
   if (event.capture_id == 0 || captures.find(event.capture_id) == captures.end()) {
     if (event.capture_id == 0 && !event.done_ns.has_value()) return absl::OkStatus();
     if (stream.capture_id == 0) return absl::OkStatus();  // of a capture that has ended
@@ -163,7 +163,7 @@ CaptureMode StreamModel::ExchangeThreadCaptureMode(CaptureMode mode) {
 
 absl::Status StreamModel::BeginCapture(DeviceIndex device, StreamHandle stream, CaptureMode mode,
                                        GraphHandle graph) {
-  constexpr char kFunction[] = "cuStreamBeginCapture";
+  constexpr absl::string_view kFunction = "cuStreamBeginCapture";
   absl::MutexLock lock(&impl_->mutex);
   OFFCUT_ASSIGN_OR_RETURN(Impl::Stream * found, impl_->Find(device, stream, kFunction));
   if (found == &impl_->devices[found->device].legacy) {
@@ -192,7 +192,7 @@ absl::Status StreamModel::BeginCapture(DeviceIndex device, StreamHandle stream, 
 }
 
 absl::StatusOr<GraphHandle> StreamModel::EndCapture(DeviceIndex device, StreamHandle stream) {
-  constexpr char kFunction[] = "cuStreamEndCapture";
+  constexpr absl::string_view kFunction = "cuStreamEndCapture";
   absl::MutexLock lock(&impl_->mutex);
   OFFCUT_ASSIGN_OR_RETURN(Impl::Stream * origin, impl_->Find(device, stream, kFunction));
   const auto it = impl_->captures.find(origin->capture_id);
@@ -227,7 +227,7 @@ absl::StatusOr<GraphHandle> StreamModel::EndCapture(DeviceIndex device, StreamHa
 }
 
 absl::StatusOr<CaptureInfo> StreamModel::GetCapture(DeviceIndex device, StreamHandle stream) {
-  constexpr char kFunction[] = "cuStreamIsCapturing";
+  constexpr absl::string_view kFunction = "cuStreamIsCapturing";
   absl::MutexLock lock(&impl_->mutex);
   OFFCUT_ASSIGN_OR_RETURN(const Impl::Stream* found, impl_->Find(device, stream, kFunction));
   if (impl_->IsImplicit(*found)) {

@@ -136,7 +136,7 @@ absl::StatusOr<StreamInfo> StreamModel::GetStream(DeviceIndex device, StreamHand
 
 absl::StatusOr<Submission> StreamModel::Submit(DeviceIndex device, StreamHandle stream,
                                                uint64_t duration_ns) {
-  constexpr char kFunction[] = "submission";
+  constexpr absl::string_view kFunction = "submission";
   absl::MutexLock lock(&impl_->mutex);
   OFFCUT_ASSIGN_OR_RETURN(Impl::Stream * found, impl_->Find(device, stream, kFunction));
   OFFCUT_ASSIGN_OR_RETURN(Impl::Capture * capture, impl_->CheckSubmit(*found, kFunction));
@@ -150,7 +150,7 @@ absl::StatusOr<Submission> StreamModel::Submit(DeviceIndex device, StreamHandle 
 }
 
 absl::StatusOr<bool> StreamModel::QueryStream(DeviceIndex device, StreamHandle stream) {
-  constexpr char kFunction[] = "cuStreamQuery";
+  constexpr absl::string_view kFunction = "cuStreamQuery";
   absl::MutexLock lock(&impl_->mutex);
   OFFCUT_ASSIGN_OR_RETURN(const Impl::Stream* found, impl_->Find(device, stream, kFunction));
   OFFCUT_RETURN_IF_ERROR(impl_->CheckImplicit(*found, kFunction));
@@ -160,7 +160,7 @@ absl::StatusOr<bool> StreamModel::QueryStream(DeviceIndex device, StreamHandle s
 }
 
 absl::Status StreamModel::SynchronizeStream(DeviceIndex device, StreamHandle stream) {
-  constexpr char kFunction[] = "cuStreamSynchronize";
+  constexpr absl::string_view kFunction = "cuStreamSynchronize";
   absl::MutexLock lock(&impl_->mutex);
   OFFCUT_ASSIGN_OR_RETURN(const Impl::Stream* found, impl_->Find(device, stream, kFunction));
   OFFCUT_RETURN_IF_ERROR(impl_->CheckImplicit(*found, kFunction));
@@ -171,7 +171,7 @@ absl::Status StreamModel::SynchronizeStream(DeviceIndex device, StreamHandle str
 }
 
 absl::Status StreamModel::SynchronizeDevice(DeviceIndex device) {
-  constexpr char kFunction[] = "cuCtxSynchronize";
+  constexpr absl::string_view kFunction = "cuCtxSynchronize";
   absl::MutexLock lock(&impl_->mutex);
   OFFCUT_RETURN_IF_ERROR(impl_->Find(device, nullptr, kFunction).status());
   OFFCUT_RETURN_IF_ERROR(impl_->CheckNoCapture(device, kFunction));
@@ -201,7 +201,7 @@ absl::Status StreamModel::DestroyEvent(EventHandle event) {
 }
 
 absl::Status StreamModel::RecordEvent(DeviceIndex device, EventHandle event, StreamHandle stream) {
-  constexpr char kFunction[] = "cuEventRecord";
+  constexpr absl::string_view kFunction = "cuEventRecord";
   absl::MutexLock lock(&impl_->mutex);
   OFFCUT_ASSIGN_OR_RETURN(Impl::Event * found, impl_->FindEvent(event, kFunction));
   OFFCUT_ASSIGN_OR_RETURN(Impl::Stream * on, impl_->Find(device, stream, kFunction));
@@ -225,7 +225,7 @@ absl::Status StreamModel::RecordEvent(DeviceIndex device, EventHandle event, Str
 }
 
 absl::Status StreamModel::RecordEventOnDevice(DeviceIndex device, EventHandle event) {
-  constexpr char kFunction[] = "cuCtxRecordEvent";
+  constexpr absl::string_view kFunction = "cuCtxRecordEvent";
   absl::MutexLock lock(&impl_->mutex);
   OFFCUT_RETURN_IF_ERROR(impl_->Find(device, nullptr, kFunction).status());
   OFFCUT_ASSIGN_OR_RETURN(Impl::Event * found, impl_->FindEvent(event, kFunction));
@@ -236,7 +236,7 @@ absl::Status StreamModel::RecordEventOnDevice(DeviceIndex device, EventHandle ev
 }
 
 absl::StatusOr<bool> StreamModel::QueryEvent(EventHandle event) {
-  constexpr char kFunction[] = "cuEventQuery";
+  constexpr absl::string_view kFunction = "cuEventQuery";
   absl::MutexLock lock(&impl_->mutex);
   OFFCUT_ASSIGN_OR_RETURN(const Impl::Event* found, impl_->FindEvent(event, kFunction));
   OFFCUT_RETURN_IF_ERROR(impl_->CheckUnsafe(kFunction));
@@ -245,7 +245,7 @@ absl::StatusOr<bool> StreamModel::QueryEvent(EventHandle event) {
 }
 
 absl::Status StreamModel::SynchronizeEvent(EventHandle event) {
-  constexpr char kFunction[] = "cuEventSynchronize";
+  constexpr absl::string_view kFunction = "cuEventSynchronize";
   absl::MutexLock lock(&impl_->mutex);
   OFFCUT_ASSIGN_OR_RETURN(const Impl::Event* found, impl_->FindEvent(event, kFunction));
   OFFCUT_RETURN_IF_ERROR(impl_->CheckUnsafe(kFunction));
@@ -256,7 +256,7 @@ absl::Status StreamModel::SynchronizeEvent(EventHandle event) {
 
 absl::Status StreamModel::StreamWaitEvent(DeviceIndex device, StreamHandle stream,
                                           EventHandle event) {
-  constexpr char kFunction[] = "cuStreamWaitEvent";
+  constexpr absl::string_view kFunction = "cuStreamWaitEvent";
   absl::MutexLock lock(&impl_->mutex);
   OFFCUT_ASSIGN_OR_RETURN(const Impl::Event* found, impl_->FindEvent(event, kFunction));
   OFFCUT_ASSIGN_OR_RETURN(Impl::Stream * on, impl_->Find(device, stream, kFunction));
@@ -268,7 +268,7 @@ absl::Status StreamModel::StreamWaitEvent(DeviceIndex device, StreamHandle strea
 }
 
 absl::StatusOr<int64_t> StreamModel::ElapsedNs(EventHandle start, EventHandle end) {
-  constexpr char kFunction[] = "cuEventElapsedTime";
+  constexpr absl::string_view kFunction = "cuEventElapsedTime";
   absl::MutexLock lock(&impl_->mutex);
   OFFCUT_ASSIGN_OR_RETURN(const Impl::Event* first, impl_->FindEvent(start, kFunction));
   OFFCUT_ASSIGN_OR_RETURN(const Impl::Event* second, impl_->FindEvent(end, kFunction));
