@@ -27,12 +27,22 @@ gpu_test() {
   fi
   "$python" -c 'import pytest, torch' || die "$python has no PyTorch or no pytest; name another with OFFCUT_PYTHON"
 
+  # CUDA's run-time compiler, which the C++ tests compile their kernels with: PyTorch brings one.
+  local libraries
+  libraries="$("$python" - <<'END'
+import glob, nvidia, os
+found = [path for folder in nvidia.__path__ for path in glob.glob(folder + "/*/lib/libnvrtc.so.*")]
+print(os.path.dirname(found[0]) if found else "")
+END
+  )" || libraries=""
+  libraries="${libraries:+$libraries${LD_LIBRARY_PATH:+:}}${LD_LIBRARY_PATH:-}"
+
   rm -rf "$results"
   mkdir -p "$results"
   for program in "$BUILD"/tests/gpu/*; do
     [[ -f "$program" && -x "$program" ]] || continue
     say "== $(basename "$program")"
-    if ! (cd "$ROOT" && GTEST_OUTPUT="json:$results/$(basename "$program").json" "$program") >&2; then
+    if ! (cd "$ROOT" && LD_LIBRARY_PATH="$libraries" GTEST_OUTPUT="json:$results/$(basename "$program").json" "$program") >&2; then
       basename "$program" >"$results/failed"
       status=1
     fi
