@@ -76,10 +76,10 @@ Bytes ArenaLayout::RoomWithinTarget(Bytes requested) const {
 absl::Status ArenaLayout::MakeRoomSlow(ArenaPool& pool, Bytes requested, const Supply& supply) {
   RemoveOldMappings(pool);
   ArenaSet& set = SetOf(pool, requested);
-  OFFCUT_ASSIGN_OR_RETURN(const Site site, FindSiteSlow(pool, set, GrowthFor(requested)));
+  OFFCUT_ASSIGN_OR_RETURN(Site site, FindSiteSlow(pool, set, GrowthFor(requested)));
   const Bytes granularity = context_.properties.granularity;
-  const Bytes missing = site.window.missing_bytes;
-  const auto shortage = [missing](const std::vector<Donor>& donors, Bytes granule) {
+  Bytes missing = site.window.missing_bytes;
+  const auto shortage = [&missing](const std::vector<Donor>& donors, Bytes granule) {
     return missing - donors.size() * granule;
   };
   std::vector<Donor> donors;
@@ -95,7 +95,10 @@ absl::Status ArenaLayout::MakeRoomSlow(ArenaPool& pool, Bytes requested, const S
   }
   const absl::Status filled = FillSlow(pool, set, site, donors);
   if (!absl::IsResourceExhausted(filled) || !supply.may_move) return filled;
-  // The driver has less than the limit allows: what can be moved instead?
+  // The driver has less than the limit allows: what can be moved instead? The site may have become
+  // another one: places whose mappings could not be undone are none any more.
+  OFFCUT_ASSIGN_OR_RETURN(site, FindSiteSlow(pool, set, GrowthFor(requested)));
+  missing = site.window.missing_bytes;
   donors = ChooseDonors(pool, site, missing / granularity);
   if (shortage(donors, granularity) > 0) return filled;
   return FillSlow(pool, set, site, donors);
@@ -253,6 +256,7 @@ absl::Status ArenaLayout::FillSlow(ArenaPool& pool, const ArenaSet& set, const S
     }
     places.push_back(place);
   }
+  OFFCUT_CHECK(donors.size() <= places.size(), "more granules to move than places for them");
   OFFCUT_RETURN_IF_ERROR(granules_.MapAll(arena, places, set.small, [&](DevicePtr stuck) {
     pool.old_tiles.push_front(arena.GapBecameOld(stuck, granularity, /*epoch=*/0));
   }));
@@ -326,12 +330,13 @@ void ArenaLayout::RemoveOldMappings(ArenaPool& pool) {
 // --- Giving back ---------------------------------------------------------------------------------
 
 Bytes ArenaLayout::ReleaseIdle(const Pool* only) {
+  granules_.ReleaseUnmapped();
+  // Of all first: a granule of one pool may have an old mapping in another's arena.
+  for (ArenaPool* pool : pools_) RemoveOldMappings(*pool);
   Bytes released = 0;
   for (ArenaPool* pool : pools_) {
     if (only != nullptr && only != pool) continue;
-    pool->slabs.RemoveEmptySlow(
-        [](Block* tile, uint64_t epoch) { tile->arena->GiveBack(tile, epoch); });
-    RemoveOldMappings(*pool);
+    pool->slabs.RemoveEmptySlow([](Block* tile) { tile->arena->GiveBack(tile, tile->epoch); });
     released += ReleaseIdleOf(*pool, pool->small) + ReleaseIdleOf(*pool, pool->large);
   }
   context_.SampleDeviceUsed();

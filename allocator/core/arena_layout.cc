@@ -14,6 +14,7 @@ ArenaLayout::ArenaLayout(LayoutContext& context)
 
 ArenaLayout::~ArenaLayout() {
   // What the driver refuses now stays with the process.
+  granules_.ReleaseUnmapped();
   for (ArenaPool* pool : pools_) {
     for (ArenaSet* set : {&pool->small, &pool->large}) {
       for (const std::unique_ptr<Arena>& arena : set->arenas) {
@@ -65,9 +66,8 @@ void ArenaLayout::GiveBack(Block* block, uint64_t epoch) {
     block->arena->GiveBack(block, epoch);
     return;
   }
-  // What was freed in other slots of the slab may be of a later epoch: then it is a later one now.
   if (Block* const emptied = pool.slabs.GiveBack(block, epoch); emptied != nullptr) {
-    emptied->arena->GiveBack(emptied, pool.stream.epoch);
+    emptied->arena->GiveBack(emptied, emptied->epoch);
   }
 }
 

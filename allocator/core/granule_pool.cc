@@ -132,6 +132,14 @@ Bytes GranulePool::UnmapRange(Arena& arena, DevicePtr address, Bytes bytes) {
   return bytes;
 }
 
+void GranulePool::ReleaseUnmapped() {
+  for (GranuleIndex index = 0; index < granules_.size(); ++index) {
+    const Granule& granule = granules_[index];
+    const bool unmapped = granule.mapped_at == 0 && granule.old_mappings == 0;
+    if (granule.handle != 0 && unmapped) Release(index).IgnoreError();
+  }
+}
+
 bool GranulePool::Unmap(DevicePtr address, Bytes bytes) {
   return TimedCall(emitter_, DriverCall::kUnmap, address,
                    [&] { return driver_.Unmap(address, bytes); })

@@ -66,6 +66,9 @@ class GranulePool {
   // then always a front part. Requires: the device is done with the range.
   Bytes UnmapRange(Arena& arena, DevicePtr address, Bytes bytes);
 
+  // Tries again to release the granules without a mapping: those whose release the driver refused.
+  void ReleaseUnmapped();
+
   // From now on every granule, those mapped already and those to come, is open to `peer` too. On an
   // error, what was opened stays open, and later granules are not.
   absl::Status OpenTo(DeviceIndex peer);
@@ -82,7 +85,7 @@ class GranulePool {
   absl::Status Open(absl::Span<const Place> places);
   // `address`: of a mapping that is not the granule's current one.
   void KeepOldMapping(const Arena& arena, GranuleIndex index, DevicePtr address);
-  // A granule whose release fails stays, unmapped, in our books.
+  // A granule whose release fails stays, unmapped, in our books until ReleaseUnmapped.
   absl::Status Release(GranuleIndex index);
   uint32_t EventId(GranuleIndex index) const {
     return index | (granules_[index].small ? kSmallGranuleBit : 0);

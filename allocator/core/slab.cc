@@ -50,12 +50,10 @@ Block* SlabSet::GiveBack(Block* slot, uint64_t epoch) {
   return Dissolve(slab);
 }
 
-void SlabSet::RemoveEmptySlow(absl::FunctionRef<void(Block*, uint64_t epoch)> give_back) {
+void SlabSet::RemoveEmptySlow(absl::FunctionRef<void(Block*)> give_back) {
   const std::vector<Slab*> slabs = slabs_;
   for (Slab* slab : slabs) {
-    if (slab->free_slots < slab->slots) continue;
-    const uint64_t epoch = slab->epoch;
-    give_back(Dissolve(slab), epoch);
+    if (slab->free_slots == slab->slots) give_back(Dissolve(slab));
   }
 }
 
@@ -82,6 +80,7 @@ Block* SlabSet::Dissolve(Slab* slab) {
   for (Block* slot : slab->all_slots) store_.Delete(slot);
   Block* tile = slab->tile;
   tile->slab = nullptr;
+  tile->epoch = slab->epoch;
   slabs_.erase(std::find(slabs_.begin(), slabs_.end(), slab));
   delete slab;
   return tile;

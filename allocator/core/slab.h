@@ -56,13 +56,13 @@ class SlabSet {
   void AddSlow(Block* tile, size_t slot_class);
 
   // Takes a slot back, in use up to `epoch`. Returns the slab's tile if the slab is empty now and
-  // its class has another free slot elsewhere: the slab is gone, and the tile is the caller's to
-  // give back.
+  // its class has another free slot elsewhere: the slab is gone, and the tile, which bears the epoch
+  // up to which any of its slots was in use, is the caller's to give back.
   Block* GiveBack(Block* slot, uint64_t epoch);
 
-  // Removes all empty slabs; `give_back` gets their tiles, and the epoch up to which each was in
+  // Removes all empty slabs; `give_back` gets their tiles, each with the epoch up to which it was in
   // use.
-  void RemoveEmptySlow(absl::FunctionRef<void(Block*, uint64_t epoch)> give_back);
+  void RemoveEmptySlow(absl::FunctionRef<void(Block*)> give_back);
 
   void ForEach(absl::FunctionRef<void(const Slab&)> visit) const;
 
