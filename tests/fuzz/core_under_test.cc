@@ -1,0 +1,129 @@
+#include "tests/fuzz/core_under_test.h"
+
+#include <iterator>
+#include <utility>
+
+#include "allocator/base/status_macros.h"
+#include "allocator/config/config.h"
+#include "allocator/policy/sizes.h"
+#include "allocator/sim/cards.h"
+
+namespace offcut::fuzz {
+namespace {
+
+// Whole granules in which no block lies, and no slab that has a block.
+Bytes ReleasableBytesOf(const StateView::ArenaView& arena) {
+  const auto is_free = [](const StateView::Tile& tile) {
+    return tile.state == BlockState::kFree ||
+           (tile.state == BlockState::kSlab && tile.free_slots == tile.slots.size());
+  };
+  Bytes releasable = 0;
+  for (auto tile = arena.tiles.begin(); tile != arena.tiles.end();) {
+    const auto first = tile;
+    while (tile != arena.tiles.end() && is_free(*tile)) ++tile;
+    if (tile == first) {
+      ++tile;
+      continue;
+    }
+    const Bytes begin = RoundUp(first->address - arena.base, arena.granularity);
+    const Bytes end =
+        RoundDown(std::prev(tile)->address + std::prev(tile)->size - arena.base, arena.granularity);
+    if (begin < end) releasable += end - begin;
+  }
+  return releasable;
+}
+
+}  // namespace
+
+CoreUnderTest::CoreUnderTest(SimDriver& sim, Driver& driver)
+    : sim_(sim), driver_(driver), clock_(sim.clock()) {}
+
+CoreUnderTest::~CoreUnderTest() = default;
+
+absl::Status CoreUnderTest::Open(const Setup& setup) {
+  OFFCUT_ASSIGN_OR_RETURN(const Config config, Config::Parse({.offcut_conf = setup.conf}));
+  for (DeviceIndex device = 0; device < setup.devices; ++device) {
+    One& one = devices_.emplace_back();
+    OFFCUT_ASSIGN_OR_RETURN(one.allocator,
+                            DeviceAllocator::Create(driver_, device, clock_, address_map_, config,
+                                                    {&one.witnesses}, setup.limit));
+  }
+  return absl::OkStatus();
+}
+
+void CoreUnderTest::Close() { devices_.clear(); }
+
+absl::StatusOr<DevicePtr> CoreUnderTest::Allocate(DeviceIndex device, StreamHandle stream,
+                                                  Bytes bytes) {
+  return devices_[device].allocator->Allocate(stream, bytes);
+}
+
+absl::Status CoreUnderTest::Free(DeviceIndex device, DevicePtr address) {
+  return devices_[device].allocator->Free(address);
+}
+
+absl::Status CoreUnderTest::RecordStream(DeviceIndex device, DevicePtr address,
+                                         StreamHandle stream) {
+  return devices_[device].allocator->RecordStream(address, stream);
+}
+
+Bytes CoreUnderTest::EmptyCache(DeviceIndex device) {
+  return devices_[device].allocator->EmptyCache();
+}
+
+absl::Status CoreUnderTest::OpenTo(DeviceIndex device, DeviceIndex peer) {
+  return devices_[device].allocator->OpenTo(peer);
+}
+
+void CoreUnderTest::SetLimit(DeviceIndex device, Bytes bytes) {
+  devices_[device].allocator->SetLimit(bytes);
+}
+
+absl::StatusOr<BlockInfo> CoreUnderTest::FindBlock(DeviceIndex device, DevicePtr address) {
+  return devices_[device].allocator->FindBlock(address);
+}
+
+Accounting CoreUnderTest::Account(DeviceIndex device) {
+  return devices_[device].allocator->Account();
+}
+
+Counters CoreUnderTest::counters(DeviceIndex device) {
+  return devices_[device].allocator->counters();
+}
+
+void CoreUnderTest::MarkStep(DeviceIndex device, uint64_t step) {
+  devices_[device].allocator->MarkStep(step);
+}
+
+void CoreUnderTest::ResetPeaks(DeviceIndex device) { devices_[device].allocator->ResetPeaks(); }
+
+void CoreUnderTest::ResetTotals(DeviceIndex device) { devices_[device].allocator->ResetTotals(); }
+
+absl::Status CoreUnderTest::Check() {
+  std::vector<StateView> views;
+  for (const One& one : devices_) {
+    views.push_back(one.allocator->View());
+    OFFCUT_RETURN_IF_ERROR(one.witnesses.Check(views.back()));
+  }
+  return CheckDriverBooks(sim_.model().memory(), views);
+}
+
+CoreUnderTest::Holdings CoreUnderTest::HoldingsOf(DeviceIndex device) {
+  const StateView view = devices_[device].allocator->View();
+  const Accounting sum = view.Account(/*device_used_bytes=*/0);
+  Holdings holdings = {.reserved_bytes = sum.reserved_bytes,
+                       .live_bytes = sum.live_bytes,
+                       .pending_bytes = sum.pending_bytes};
+  for (const StateView::ArenaView& arena : view.arenas) {
+    holdings.releasable_bytes += ReleasableBytesOf(arena);
+  }
+  return holdings;
+}
+
+Bytes CoreUnderTest::GrowthMax(Bytes bytes) {
+  const Bytes tile = bytes <= policy::kSlotMax ? policy::SlabSize(policy::SlotClassFor(bytes))
+                                               : policy::BlockSize(bytes);
+  return RoundUp(tile, sim::kGranularity);
+}
+
+}  // namespace offcut::fuzz

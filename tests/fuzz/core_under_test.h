@@ -1,0 +1,85 @@
+// CoreUnderTest: the allocators of one simulated machine, as the harness sees them. The only file
+// of this folder that knows the core's interface.
+//
+// One DeviceAllocator for each device, each with its witnesses. The calls that a program makes are
+// virtual: a test that the harness finds errors replaces one by a wrong one. As thread-safe as the
+// core; Check and Reserved want no other thread in it.
+
+#ifndef OFFCUT_TESTS_FUZZ_CORE_UNDER_TEST_H_
+#define OFFCUT_TESTS_FUZZ_CORE_UNDER_TEST_H_
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "allocator/base/clock.h"
+#include "allocator/core/address_map.h"
+#include "allocator/core/device_allocator.h"
+#include "allocator/driver/driver.h"
+#include "allocator/sim/sim_driver.h"
+#include "tests/core/witnesses.h"
+#include "tests/fuzz/program.h"
+
+namespace offcut::fuzz {
+
+class CoreUnderTest {
+ public:
+  // What the core is not ready for, and programs do not do. A line goes when its feature is there.
+  static constexpr bool kSurvivesCaptures = false;
+  static constexpr bool kTellsStreamsApartByTheirIds = false;  // not by handles, which are reused
+  static constexpr bool kRecordsStreamsOfPeers = false;
+
+  // `sim` is the machine, `driver` the way to it; both outlive the core.
+  CoreUnderTest(SimDriver& sim, Driver& driver);
+  virtual ~CoreUnderTest();
+
+  // Makes the allocators; on an error, some may exist. Once.
+  absl::Status Open(const Setup& setup);
+  // Destroys them.
+  void Close();
+
+  virtual absl::StatusOr<DevicePtr> Allocate(DeviceIndex device, StreamHandle stream, Bytes bytes);
+  virtual absl::Status Free(DeviceIndex device, DevicePtr address);
+  virtual absl::Status RecordStream(DeviceIndex device, DevicePtr address, StreamHandle stream);
+  virtual Bytes EmptyCache(DeviceIndex device);
+  virtual absl::Status OpenTo(DeviceIndex device, DeviceIndex peer);
+  void SetLimit(DeviceIndex device, Bytes bytes);
+  virtual absl::StatusOr<BlockInfo> FindBlock(DeviceIndex device, DevicePtr address);
+  Accounting Account(DeviceIndex device);
+  Counters counters(DeviceIndex device);
+  void MarkStep(DeviceIndex device, uint64_t step);
+  void ResetPeaks(DeviceIndex device);
+  void ResetTotals(DeviceIndex device);
+
+  // All allocators against their witnesses, and the driver's books against all of them.
+  absl::Status Check();
+
+  // What a device holds, by its blocks, without asking the driver.
+  struct Holdings {
+    Bytes reserved_bytes = 0;
+    Bytes live_bytes = 0;
+    Bytes pending_bytes = 0;
+    Bytes releasable_bytes = 0;  // whole granules in which nothing is in use
+  };
+  Holdings HoldingsOf(DeviceIndex device);
+  // More than any request of `bytes` makes reserved memory grow by.
+  static Bytes GrowthMax(Bytes bytes);
+
+ private:
+  struct One {
+    Witnesses witnesses;
+    std::unique_ptr<DeviceAllocator> allocator;  // after its sinks: it goes first
+  };
+
+  SimDriver& sim_;
+  Driver& driver_;
+  const Clock clock_;
+  AddressMap address_map_;
+  std::deque<One> devices_;
+};
+
+}  // namespace offcut::fuzz
+
+#endif  // OFFCUT_TESTS_FUZZ_CORE_UNDER_TEST_H_

@@ -1,0 +1,159 @@
+#include "tests/fuzz/fuzzer.h"
+
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <new>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/lsan_interface.h>
+#endif
+
+#include "absl/functional/function_ref.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "allocator/base/check.h"
+#include "tests/fuzz/generator.h"
+#include "tests/fuzz/minimise.h"
+#include "tests/fuzz/run.h"
+
+namespace offcut::fuzz {
+namespace {
+
+constexpr size_t kThreadRound = 500;        // operations of each thread between two checks
+constexpr size_t kThreadOperations = 2000;  // of each thread in one program
+constexpr unsigned kHangSeconds = 120;      // no program takes a hundredth of it
+
+// What the child tells its parent, in memory that both see.
+struct Told {
+  std::atomic<uint64_t> seed{0};  // of the program under way
+  std::atomic<uint64_t> operations{0};
+  std::atomic<uint64_t> programs{0};
+  char message[4096] = {};  // what went wrong; "" so far
+};
+
+class SharedTold {
+ public:
+  SharedTold() {
+    void* memory =
+        mmap(nullptr, sizeof(Told), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    OFFCUT_CHECK(memory != MAP_FAILED, "no memory to share with a child");
+    told_ = new (memory) Told();
+  }
+  ~SharedTold() { munmap(told_, sizeof(Told)); }
+  SharedTold(const SharedTold&) = delete;
+  SharedTold& operator=(const SharedTold&) = delete;
+  Told* operator->() { return told_; }
+
+ private:
+  Told* told_;
+};
+
+void Tell(Told& told, absl::string_view message) {
+  const size_t length = std::min(message.size(), sizeof(told.message) - 1);
+  std::memcpy(told.message, message.data(), length);
+  told.message[length] = 0;
+}
+
+// Runs `body` in a child; it tells what goes wrong, and restarts the alarm as it makes progress.
+// Returns what went wrong, or "".
+std::string RunInChild(SharedTold& told, bool quiet, absl::FunctionRef<void()> body) {
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  OFFCUT_CHECK(child >= 0, "no child process");
+  if (child == 0) {
+    if (quiet && std::freopen("/dev/null", "w", stderr) == nullptr) _exit(2);
+    alarm(kHangSeconds);
+    body();
+#if defined(__SANITIZE_ADDRESS__)
+    if (__lsan_do_recoverable_leak_check() != 0)
+      Tell(*told.operator->(), "leak: heap memory is lost");
+#endif
+    _exit(0);
+  }
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0) OFFCUT_CHECK(errno == EINTR, "the child is lost");
+  if (told->message[0] != 0) return told->message;
+  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM) return "hang: the program does not end";
+  if (WIFSIGNALED(status)) {
+    return absl::StrCat("crash: signal ", WTERMSIG(status), " (", strsignal(WTERMSIG(status)), ")");
+  }
+  if (WEXITSTATUS(status) != 0) return absl::StrCat("crash: exit status ", WEXITSTATUS(status));
+  return "";
+}
+
+absl::string_view WitnessOf(absl::string_view failure) {
+  return failure.substr(0, failure.find(':'));
+}
+
+Program ProgramOf(uint64_t seed, const FuzzOptions& options) {
+  Program program = Generate(seed);
+  if (options.check_every != 0) program.setup.check_every = options.check_every;
+  return program;
+}
+
+void FuzzInChild(const FuzzOptions& options, Told& told) {
+  for (uint64_t seed = options.seed; told.operations < options.operations; ++seed) {
+    alarm(kHangSeconds);
+    told.seed = seed;
+    absl::Status status;
+    if (options.threads > 1) {
+      std::vector<Program> programs = GenerateForThreads(seed, options.threads, kThreadOperations);
+      status = RunThreads(programs, kThreadRound, options.replacements);
+      for (const Program& program : programs) told.operations += program.ops.size();
+    } else {
+      status = RunProgram(ProgramOf(seed, options), options.replacements, &told.operations);
+    }
+    ++told.programs;
+    if (!status.ok()) return Tell(told, status.message());
+  }
+}
+
+std::string Describe(uint64_t seed, const std::string& failure, const FuzzOptions& options) {
+  const std::string head = absl::StrCat(
+      "seed ", seed, options.threads > 1 ? absl::StrCat(", ", options.threads, " threads") : "",
+      ": ", failure, "\n");
+  // Threads race each time in another way: nothing to cut down.
+  if (options.threads > 1) return head;
+  const Program program = ProgramOf(seed, options);
+  const auto fails = [&](const Program& candidate) {
+    const std::optional<std::string> found = FailureOf(candidate, options.replacements);
+    return found.has_value() && WitnessOf(*found) == WitnessOf(failure);
+  };
+  if (!fails(program)) return absl::StrCat(head, "alone, it does not fail again\n");
+  const Program smallest = Minimise(program, fails);
+  const std::string last = FailureOf(smallest, options.replacements).value_or("");
+  return absl::StrCat(head, "\n", ToCxxTest(smallest, absl::StrCat("Seed", seed), last));
+}
+
+}  // namespace
+
+std::optional<std::string> FailureOf(const Program& program, const Replacements& replacements) {
+  SharedTold told;
+  const std::string failure = RunInChild(told, /*quiet=*/true, [&] {
+    const absl::Status status = RunProgram(program, replacements);
+    if (!status.ok()) Tell(*told.operator->(), status.message());
+  });
+  if (failure.empty()) return std::nullopt;
+  return failure;
+}
+
+FuzzReport Fuzz(const FuzzOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  SharedTold told;
+  const std::string failure =
+      RunInChild(told, /*quiet=*/false, [&] { FuzzInChild(options, *told.operator->()); });
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  FuzzReport report = {
+      .operations = told->operations, .programs = told->programs, .seconds = seconds.count()};
+  if (!failure.empty()) report.failure = Describe(told->seed, failure, options);
+  return report;
+}
+
+}  // namespace offcut::fuzz

@@ -1,0 +1,43 @@
+// Fuzz: programs from consecutive seeds until there were enough operations or one fails.
+//
+// Programs run in a child process, so that one that crashes or never ends is found, minimised and
+// printed like any other. The calling process must have no other threads.
+
+#ifndef OFFCUT_TESTS_FUZZ_FUZZER_H_
+#define OFFCUT_TESTS_FUZZ_FUZZER_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "tests/fuzz/machine.h"
+#include "tests/fuzz/program.h"
+
+namespace offcut::fuzz {
+
+struct FuzzOptions {
+  uint64_t operations = 0;  // at least so many
+  uint64_t seed = 1;        // of the first program
+  int threads = 1;          // more than one: all on one machine, at once
+  // Operations between two looks at the whole state; 0: as the program's setup says.
+  uint32_t check_every = 0;
+  Replacements replacements;
+};
+
+struct FuzzReport {
+  uint64_t operations = 0;  // played
+  uint64_t programs = 0;
+  double seconds = 0;
+  // Of the program that failed: what happened, and the minimised program as a test; else "".
+  std::string failure;
+};
+
+FuzzReport Fuzz(const FuzzOptions& options);
+
+// What goes wrong when the program runs in a process of its own, "crash: ..." and "hang: ..."
+// included; nullopt if nothing does.
+std::optional<std::string> FailureOf(const Program& program, const Replacements& replacements = {});
+
+}  // namespace offcut::fuzz
+
+#endif  // OFFCUT_TESTS_FUZZ_FUZZER_H_

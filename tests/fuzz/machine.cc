@@ -1,0 +1,574 @@
+#include "tests/fuzz/machine.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "allocator/base/status_macros.h"
+#include "allocator/policy/sizes.h"
+
+namespace offcut::fuzz {
+namespace {
+
+template <typename... Parts>
+absl::Status Wrong(const Parts&... parts) {
+  return absl::InternalError(absl::StrCat(parts...));
+}
+
+// An error of the simulated machine that the harness, not the allocator, ran into.
+absl::Status Named(absl::string_view witness, const absl::Status& status) {
+  if (status.ok()) return status;
+  return Wrong(witness, ": ", status.message());
+}
+
+std::string Hex(DevicePtr address) { return absl::StrFormat("0x%x", address); }
+
+sim::SimOptions MachineOf(const Setup& setup) {
+  sim::SimOptions machine;
+  machine.memory_bytes = setup.memory_bytes;
+  machine.lag_ns = setup.lag_ns;
+  machine.outside_bytes = 0;
+  machine.devices = setup.devices;
+  return machine;
+}
+
+std::unique_ptr<Driver> ReplacedDriver(const Replacements& replacements, Driver* driver) {
+  return replacements.driver ? replacements.driver(driver) : nullptr;
+}
+
+}  // namespace
+
+// --- Machine ---
+
+Machine::Machine(const Setup& setup, const Replacements& replacements)
+    : setup_(setup),
+      sim_(MachineOf(setup)),
+      replaced_driver_(ReplacedDriver(replacements, &watch_)),
+      driver_(replaced_driver_ != nullptr ? replaced_driver_.get() : &watch_),
+      claims_(sim_.model().memory(), sim_.model().clock()),
+      core_(replacements.core ? replacements.core(sim_, driver_)
+                              : std::make_unique<CoreUnderTest>(sim_, driver_)),
+      streams_(setup.devices, std::vector<Stream>(setup.streams)),
+      limits_(setup.devices),
+      outside_(setup.devices) {
+  for (std::atomic<Bytes>& limit : limits_) limit = setup.limit;
+}
+
+Machine::~Machine() = default;
+
+absl::Status Machine::Open() {
+  for (DeviceIndex device = 0; device < setup_.devices; ++device) {
+    for (uint8_t stream = 0; stream < setup_.streams; ++stream) {
+      OFFCUT_RETURN_IF_ERROR(CreateStream(device, stream));
+    }
+  }
+  return Named("answer", core_->Open(setup_));
+}
+
+absl::Status Machine::CreateStream(DeviceIndex device, uint8_t stream) {
+  sim::StreamModel& model = sim_.model().streams();
+  Stream created = {.exists = true, .blocking = stream % 3 == 0};
+  if (stream != 0) {
+    OFFCUT_ASSIGN_OR_RETURN(created.handle,
+                            model.CreateStream(device, {.non_blocking = !created.blocking}));
+  }
+  OFFCUT_ASSIGN_OR_RETURN(const sim::StreamInfo info, model.GetStream(device, created.handle));
+  created.id = info.id;
+  StreamAt(device, stream) = created;
+  return absl::OkStatus();
+}
+
+bool Machine::Exists(DeviceIndex device, uint8_t stream) const {
+  return device < setup_.devices && stream < setup_.streams && streams_[device][stream].exists;
+}
+
+bool Machine::IsImplicit(DeviceIndex device, uint8_t stream) const {
+  if (stream != 0) return false;
+  const std::vector<Stream>& streams = streams_[device];
+  return std::any_of(streams.begin(), streams.end(),
+                     [](const Stream& other) { return other.capturing && other.blocking; });
+}
+
+bool Machine::AnyCapture(DeviceIndex device) const {
+  const std::vector<Stream>& streams = streams_[device];
+  return std::any_of(streams.begin(), streams.end(),
+                     [](const Stream& stream) { return stream.capturing; });
+}
+
+bool Machine::IsOpen(DeviceIndex device, DeviceIndex peer) const {
+  if (device == peer) return true;
+  absl::MutexLock lock(&mutex_);
+  return open_.contains({device, peer});
+}
+
+absl::Status Machine::EndCapture(DeviceIndex device, uint8_t stream) {
+  Stream& captured = StreamAt(device, stream);
+  captured.capturing = false;
+  --captures_;
+  sim::StreamModel& model = sim_.model().streams();
+  const absl::StatusOr<sim::GraphHandle> graph = model.EndCapture(device, captured.handle);
+  OFFCUT_RETURN_IF_ERROR(Named("capture: it did not survive", graph.status()));
+  return Named("capture", model.DestroyGraph(*graph));
+}
+
+absl::Status Machine::WaitFor(DeviceIndex device, StreamHandle waiting, DeviceIndex awaited_device,
+                              StreamHandle awaited) {
+  sim::StreamModel& model = sim_.model().streams();
+  OFFCUT_ASSIGN_OR_RETURN(EventHandle event, model.CreateEvent(awaited_device, {.timing = false}));
+  absl::Status status = model.RecordEvent(awaited_device, event, awaited);
+  if (status.ok()) status = model.StreamWaitEvent(device, waiting, event);
+  const absl::Status destroyed = model.DestroyEvent(event);
+  OFFCUT_RETURN_IF_ERROR(Named("capture: the harness could not wait", status));
+  return Named("capture: the harness could not wait", destroyed);
+}
+
+Bytes Machine::CapacityOf(DeviceIndex device) const {
+  const Bytes outside = std::min<Bytes>(outside_[device], setup_.memory_bytes);
+  return std::min<Bytes>(limits_[device], setup_.memory_bytes - outside);
+}
+
+absl::Status Machine::Check() {
+  OFFCUT_RETURN_IF_ERROR(watch_.Verdict());
+  OFFCUT_RETURN_IF_ERROR(core_->Check());
+  claims_.Prune();
+  return absl::OkStatus();
+}
+
+absl::Status Machine::Close() {
+  driver_.ClearFaults();
+  for (DeviceIndex device = 0; device < setup_.devices; ++device) {
+    for (uint8_t stream = 0; stream < setup_.streams; ++stream) {
+      if (StreamAt(device, stream).capturing) OFFCUT_RETURN_IF_ERROR(EndCapture(device, stream));
+    }
+  }
+  Player last(*this, /*alone=*/true);
+  while (true) {
+    OFFCUT_RETURN_IF_ERROR(last.Adopt({.block = 1}));
+    if (last.Live(1) == nullptr) break;
+    OFFCUT_RETURN_IF_ERROR(last.FreeAll());
+  }
+  for (DeviceIndex device = 0; device < setup_.devices; ++device) {
+    OFFCUT_RETURN_IF_ERROR(
+        last.SetLimit({.device = static_cast<uint8_t>(device), .bytes = kNoLimit}));
+    OFFCUT_RETURN_IF_ERROR(last.SetOutside({.device = static_cast<uint8_t>(device)}));
+    OFFCUT_RETURN_IF_ERROR(last.EmptyCache({.device = static_cast<uint8_t>(device)}));
+    OFFCUT_RETURN_IF_ERROR(watch_.Verdict());
+    const CoreUnderTest::Holdings held = core_->HoldingsOf(device);
+    if (held.reserved_bytes != 0) {
+      return Wrong("leak: ", held.reserved_bytes, " bytes of device ", device, " stay reserved (",
+                   held.live_bytes, " live, ", held.pending_bytes, " pending, ",
+                   held.releasable_bytes, " idle) when the program has freed all");
+    }
+    const Op request = {.device = static_cast<uint8_t>(device), .block = 1, .bytes = 3 * kMiB};
+    OFFCUT_RETURN_IF_ERROR(last.Allocate(request));
+    if (last.Live(1) == nullptr) return Wrong("answer: the next request is not served");
+    OFFCUT_RETURN_IF_ERROR(last.FreeAll());
+  }
+  OFFCUT_RETURN_IF_ERROR(Check());
+  core_->Close();
+  return CheckNothingIsLeft();
+}
+
+absl::Status Machine::CheckNothingIsLeft() {
+  const sim::MemoryCensus memory = sim_.model().memory().Census();
+  const sim::StreamCensus streams = sim_.model().streams().Census();
+  if (memory.reservations + memory.handles + memory.mappings + memory.allocations != 0 ||
+      streams.events != 0) {
+    return Wrong("leak: with the allocators gone, the driver holds ", memory.reservations,
+                 " address ranges, ", memory.handles, " handles, ", memory.mappings, " mappings, ",
+                 memory.allocations, " allocations, ", streams.events, " events");
+  }
+  return watch_.Verdict();
+}
+
+// --- Player ---
+
+absl::Status Player::Play(const Op& op) {
+  if (op.device >= machine_.setup_.devices || op.stream >= machine_.setup_.streams) {
+    return absl::OkStatus();
+  }
+  switch (op.kind) {
+#define FUZZ_OP(name, sentence) \
+  case OpKind::k##name:         \
+    return name(op);
+#include "tests/fuzz/ops.def"
+#undef FUZZ_OP
+  }
+  return Wrong("answer: no such operation");
+}
+
+absl::Status Player::FreeAll() {
+  for (auto& [name, block] : blocks_) {
+    if (block.live) OFFCUT_RETURN_IF_ERROR(Release(block));
+  }
+  return absl::OkStatus();
+}
+
+Player::Block* Player::Live(uint32_t block) {
+  const auto it = blocks_.find(block);
+  return it == blocks_.end() || !it->second.live ? nullptr : &it->second;
+}
+
+bool Player::Undisturbed(DeviceIndex device) const {
+  return alone_ && machine_.driver_.FaultCount() == 0 && !machine_.AnyCapture(device);
+}
+
+// --- Player: memory ---
+
+absl::Status Player::Allocate(const Op& op) {
+  const Machine::Stream stream = machine_.StreamAt(op.device, op.stream);
+  if (!stream.exists || Live(op.block) != nullptr) return absl::OkStatus();
+  const uint64_t faults = machine_.driver_.FaultCount();
+  const int64_t reserved_before = machine_.core_->counters(op.device).reserved_bytes[0].current;
+  const absl::StatusOr<DevicePtr> address =
+      machine_.core_->Allocate(op.device, stream.handle, op.bytes);
+  const bool faulted = machine_.driver_.FaultCount() != faults;
+  if (alone_) {
+    const int64_t reserved = machine_.core_->counters(op.device).reserved_bytes[0].current;
+    if (reserved > reserved_before && static_cast<Bytes>(reserved) > machine_.limits_[op.device]) {
+      return Wrong("answer: reserved memory grew to ", reserved, " bytes beyond the limit of ",
+                   machine_.limits_[op.device].load());
+    }
+  }
+  if (!address.ok()) return ExplainRefusal(op, address.status(), faulted);
+  if (op.bytes == 0 || op.bytes > policy::kRequestMax) {
+    return Wrong("answer: a request of ", op.bytes, " bytes was served");
+  }
+  if (stream.capturing) return Wrong("answer: a request on a capturing stream was served");
+  Block block = {.owner = machine_.next_owner_++,
+                 .address = *address,
+                 .requested = op.bytes,
+                 .device = op.device,
+                 .stream = op.stream,
+                 .handle = stream.handle,
+                 .id = stream.id};
+  const absl::StatusOr<BlockInfo> info = machine_.core_->FindBlock(op.device, *address);
+  if (!info.ok())
+    return Wrong("answer: the block just served is unknown: ", info.status().message());
+  block.bytes = info->size;
+  OFFCUT_RETURN_IF_ERROR(CheckAnswer(block, *address));
+  OFFCUT_RETURN_IF_ERROR(
+      machine_.claims_.Claim(block.owner, block.address, block.bytes, stream.id));
+  OFFCUT_RETURN_IF_ERROR(
+      Named("claims: the block cannot be used",
+            machine_.sim_.model().memory().CheckAccess(block.address, block.bytes, op.device,
+                                                       sim::Access::kReadWrite)));
+  blocks_[op.block] = std::move(block);
+  return absl::OkStatus();
+}
+
+absl::Status Player::ExplainRefusal(const Op& op, const absl::Status& refusal, bool faulted) const {
+  if (faulted || (!alone_ && machine_.driver_.FaultCount() != 0)) return absl::OkStatus();
+  const auto wrong = [&](const auto&... parts) {
+    return Wrong("answer: a request of ", op.bytes, " bytes was refused ", parts...,
+                 "; the refusal: ", refusal.ToString());
+  };
+  if (op.bytes == 0 || op.bytes > policy::kRequestMax) {
+    return absl::IsInvalidArgument(refusal) ? absl::OkStatus() : wrong("for the wrong reason");
+  }
+  if (machine_.StreamAt(op.device, op.stream).capturing) {
+    return absl::IsFailedPrecondition(refusal) ? absl::OkStatus() : wrong("for the wrong reason");
+  }
+  if (!absl::IsResourceExhausted(refusal)) return wrong("for no reason that there is");
+  if (!Undisturbed(op.device)) return absl::OkStatus();
+  const CoreUnderTest::Holdings held = machine_.core_->HoldingsOf(op.device);
+  if (held.releasable_bytes != 0 || held.pending_bytes != 0) {
+    return wrong("beside ", held.releasable_bytes, " idle and ", held.pending_bytes,
+                 " pending bytes");
+  }
+  const Bytes capacity = machine_.CapacityOf(op.device);
+  if (held.reserved_bytes + CoreUnderTest::GrowthMax(op.bytes) <= capacity) {
+    return wrong("with ", held.reserved_bytes, " of ", capacity, " bytes reserved");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Player::CheckAnswer(const Block& block, DevicePtr address) const {
+  const absl::StatusOr<BlockInfo> info = machine_.core_->FindBlock(block.device, address);
+  if (!info.ok()) {
+    return Wrong("answer: no block at ", Hex(address),
+                 ", which lies in a live one: ", info.status().message());
+  }
+  if (info->address != block.address || info->address % kBlockAlignment != 0 ||
+      info->requested != block.requested || info->size < block.requested ||
+      info->size != block.bytes || info->stream != block.handle ||
+      info->range_address > info->address ||
+      info->range_address + info->range_bytes < info->address + info->size) {
+    return Wrong("answer: the block of ", block.requested, " bytes at ", Hex(block.address),
+                 " is told to be one of ", info->requested, " in ", info->size, " bytes at ",
+                 Hex(info->address), ", in the range of ", info->range_bytes, " bytes at ",
+                 Hex(info->range_address));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Player::Free(const Op& op) {
+  Block* const block = Live(op.block);
+  return block == nullptr ? absl::OkStatus() : Release(*block);
+}
+
+absl::Status Player::Release(Block& block) {
+  OFFCUT_RETURN_IF_ERROR(SettleUses(block));
+  OFFCUT_RETURN_IF_ERROR(machine_.claims_.Free(block.owner));
+  block.live = false;
+  return Named("answer: a free failed", machine_.core_->Free(block.device, block.address));
+}
+
+bool Player::IsRecordable(const Block& block, DeviceIndex device) {
+  return CoreUnderTest::kRecordsStreamsOfPeers || device == block.device;
+}
+
+absl::Status Player::SettleUses(Block& block) {
+  for (const Block::Use& use : block.uses) {
+    if (use.recorded) continue;
+    const Machine::Stream& stream = machine_.StreamAt(use.device, use.stream);
+    const bool recordable = stream.exists && stream.id == use.id && IsRecordable(block, use.device);
+    // A program that cannot tell the allocator waits for its work.
+    if (!recordable ||
+        !machine_.core_->RecordStream(block.device, block.address, stream.handle).ok()) {
+      machine_.sim_.model().clock().WaitUntil(use.done_ns);
+    }
+  }
+  block.uses.clear();
+  return absl::OkStatus();
+}
+
+absl::Status Player::BadFree(const Op& op) {
+  if (!alone_) return absl::OkStatus();
+  DeviceIndex device = op.device;
+  DevicePtr address = op.bytes;
+  if (const auto it = blocks_.find(op.block); it != blocks_.end()) {
+    device = it->second.device;
+    address += it->second.address;
+  }
+  const absl::StatusOr<BlockInfo> found = machine_.core_->FindBlock(device, address);
+  if (found.ok() && found->address == address) return absl::OkStatus();
+  const uint64_t before = machine_.core_->counters(device).invalid_frees;
+  const absl::Status status = machine_.core_->Free(device, address);
+  if (!absl::IsInvalidArgument(status)) {
+    return Wrong("answer: the free of ", Hex(address), ", no block, ends with ", status.ToString());
+  }
+  if (machine_.core_->counters(device).invalid_frees != before + 1) {
+    return Wrong("answer: the free of ", Hex(address), ", no block, is not counted");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Player::FindBlock(const Op& op) {
+  const Block* const block = Live(op.block);
+  if (block == nullptr) return absl::OkStatus();
+  return CheckAnswer(*block, block->address + op.bytes % block->bytes);
+}
+
+absl::Status Player::HandOver(const Op& op) {
+  Block* const block = Live(op.block);
+  if (block == nullptr) return absl::OkStatus();
+  absl::MutexLock lock(&machine_.mutex_);
+  machine_.handed_over_.push_back(std::move(*block));
+  blocks_.erase(op.block);
+  return absl::OkStatus();
+}
+
+absl::Status Player::Adopt(const Op& op) {
+  if (Live(op.block) != nullptr) return absl::OkStatus();
+  absl::MutexLock lock(&machine_.mutex_);
+  if (machine_.handed_over_.empty()) return absl::OkStatus();
+  blocks_[op.block] = std::move(machine_.handed_over_.front());
+  machine_.handed_over_.pop_front();
+  return absl::OkStatus();
+}
+
+// --- Player: work ---
+
+absl::Status Player::Use(const Op& op) {
+  Block* const block = Live(op.block);
+  const Machine::Stream& stream = machine_.StreamAt(op.device, op.stream);
+  if (block == nullptr || !stream.exists || machine_.IsImplicit(op.device, op.stream) ||
+      !machine_.IsOpen(block->device, op.device)) {
+    return absl::OkStatus();
+  }
+  const bool own = stream.id == block->id;
+  if (!own && !stream.capturing) {
+    // The order that a program owes: what the block's own stream did with these bytes comes first.
+    const Machine::Stream& first = machine_.StreamAt(block->device, block->stream);
+    if (first.id != block->id || !first.exists || first.capturing ||
+        machine_.IsImplicit(block->device, block->stream)) {
+      return absl::OkStatus();
+    }
+    OFFCUT_RETURN_IF_ERROR(machine_.WaitFor(op.device, stream.handle, block->device, first.handle));
+  }
+  sim::DeviceModel& model = machine_.sim_.model();
+  OFFCUT_RETURN_IF_ERROR(Named("claims: the block cannot be used",
+                               model.memory().CheckAccess(block->address, block->bytes, op.device,
+                                                          sim::Access::kReadWrite)));
+  const absl::StatusOr<sim::Submission> work =
+      model.streams().Submit(op.device, stream.handle, op.ns);
+  OFFCUT_RETURN_IF_ERROR(Named("capture: no work can be given to a stream", work.status()));
+  if (work->captured) return absl::OkStatus();
+  model.memory().MarkUsed(block->address, block->bytes, work->done_ns);
+  if (!own) {
+    block->uses.push_back({op.device, op.stream, stream.id, work->done_ns, /*recorded=*/false});
+  }
+  return machine_.claims_.Use(block->owner, stream.id, work->done_ns);
+}
+
+absl::Status Player::RecordStream(const Op& op) {
+  Block* const block = Live(op.block);
+  const Machine::Stream& stream = machine_.StreamAt(op.device, op.stream);
+  if (block == nullptr || !stream.exists || !IsRecordable(*block, op.device)) {
+    return absl::OkStatus();
+  }
+  const uint64_t faults = machine_.driver_.FaultCount();
+  const absl::Status status =
+      machine_.core_->RecordStream(block->device, block->address, stream.handle);
+  if (status.ok()) {
+    for (Block::Use& use : block->uses) use.recorded = use.recorded || use.id == stream.id;
+    return absl::OkStatus();
+  }
+  return machine_.driver_.FaultCount() != faults
+             ? absl::OkStatus()
+             : Named("answer: a stream is not recorded", status);
+}
+
+absl::Status Player::Join(const Op& op) {
+  Block* const block = Live(op.block);
+  if (block == nullptr || machine_.AnyCapture()) return absl::OkStatus();
+  const Machine::Stream& own = machine_.StreamAt(block->device, block->stream);
+  if (!own.exists || own.id != block->id) return absl::OkStatus();
+  for (const Block::Use& use : block->uses) {
+    const Machine::Stream& stream = machine_.StreamAt(use.device, use.stream);
+    if (!stream.exists || stream.id != use.id) return absl::OkStatus();
+    OFFCUT_RETURN_IF_ERROR(machine_.WaitFor(block->device, own.handle, use.device, stream.handle));
+  }
+  const absl::StatusOr<sim::Submission> next =
+      machine_.sim_.model().streams().Submit(block->device, own.handle, 0);
+  OFFCUT_RETURN_IF_ERROR(Named("capture: no work can be given to a stream", next.status()));
+  block->uses.clear();
+  return machine_.claims_.Join(block->owner, next->done_ns);
+}
+
+absl::Status Player::Synchronize(const Op& op) {
+  const Machine::Stream& stream = machine_.StreamAt(op.device, op.stream);
+  if (!stream.exists || machine_.AnyCapture()) return absl::OkStatus();
+  return Named("capture: a stream cannot be waited for",
+               machine_.sim_.model().streams().SynchronizeStream(op.device, stream.handle));
+}
+
+absl::Status Player::Advance(const Op& op) {
+  machine_.sim_.AdvanceNs(op.ns);
+  return absl::OkStatus();
+}
+
+absl::Status Player::SetLag(const Op& op) {
+  machine_.sim_.model().streams().SetLagNs(op.ns);
+  return absl::OkStatus();
+}
+
+absl::Status Player::DestroyStream(const Op& op) {
+  Machine::Stream& stream = machine_.StreamAt(op.device, op.stream);
+  if (!alone_ || op.stream == 0 || !stream.exists || stream.capturing) return absl::OkStatus();
+  stream.exists = false;
+  return Named("capture", machine_.sim_.model().streams().DestroyStream(stream.handle));
+}
+
+absl::Status Player::CreateStream(const Op& op) {
+  if (!alone_ || machine_.StreamAt(op.device, op.stream).exists) return absl::OkStatus();
+  return machine_.CreateStream(op.device, op.stream);
+}
+
+absl::Status Player::BeginCapture(const Op& op) {
+  Machine::Stream& stream = machine_.StreamAt(op.device, op.stream);
+  if (!alone_ || op.stream == 0 || !stream.exists || stream.capturing) return absl::OkStatus();
+  OFFCUT_RETURN_IF_ERROR(
+      Named("capture", machine_.sim_.model().streams().BeginCapture(
+                           op.device, stream.handle, static_cast<sim::CaptureMode>(op.value % 3))));
+  stream.capturing = true;
+  ++machine_.captures_;
+  return absl::OkStatus();
+}
+
+absl::Status Player::EndCapture(const Op& op) {
+  if (!machine_.StreamAt(op.device, op.stream).capturing) return absl::OkStatus();
+  return machine_.EndCapture(op.device, op.stream);
+}
+
+// --- Player: the whole device ---
+
+absl::Status Player::EmptyCache(const Op& op) {
+  const int64_t before = machine_.core_->counters(op.device).reserved_bytes[0].current;
+  const Bytes released = machine_.core_->EmptyCache(op.device);
+  if (!Undisturbed(op.device)) return absl::OkStatus();
+  const CoreUnderTest::Holdings held = machine_.core_->HoldingsOf(op.device);
+  if (static_cast<Bytes>(before) != held.reserved_bytes + released) {
+    return Wrong("answer: releasing ", released, " bytes made ", before, " bytes reserved ",
+                 held.reserved_bytes);
+  }
+  if (held.releasable_bytes != 0 || held.pending_bytes != 0) {
+    return Wrong("answer: ", held.releasable_bytes, " idle and ", held.pending_bytes,
+                 " pending bytes are left in an emptied cache");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Player::SetLimit(const Op& op) {
+  machine_.limits_[op.device] = op.bytes;
+  machine_.core_->SetLimit(op.device, op.bytes);
+  return absl::OkStatus();
+}
+
+absl::Status Player::SetOutside(const Op& op) {
+  machine_.outside_[op.device] = op.bytes;
+  return machine_.sim_.model().memory().SetOutsideBytes(op.device, op.bytes);
+}
+
+absl::Status Player::OpenTo(const Op& op) {
+  const DeviceIndex peer = static_cast<DeviceIndex>(op.value);
+  if (op.value >= machine_.setup_.devices || peer == op.device) return absl::OkStatus();
+  const uint64_t faults = machine_.driver_.FaultCount();
+  const absl::Status status = machine_.core_->OpenTo(op.device, peer);
+  if (status.ok()) {
+    absl::MutexLock lock(&machine_.mutex_);
+    machine_.open_.insert({op.device, peer});
+    return absl::OkStatus();
+  }
+  return machine_.driver_.FaultCount() != faults ? absl::OkStatus()
+                                                 : Named("answer: a peer is not let in", status);
+}
+
+absl::Status Player::Account(const Op& op) {
+  const uint64_t faults = machine_.driver_.FaultCount();
+  const Accounting sum = machine_.core_->Account(op.device);
+  if (!alone_ || machine_.driver_.FaultCount() != faults) return absl::OkStatus();
+  const Bytes room = machine_.setup_.memory_bytes - sum.reserved_bytes;
+  const Bytes outside = std::min<Bytes>(machine_.outside_[op.device], room);
+  if (sum.outside_bytes != static_cast<int64_t>(outside)) {
+    return Wrong("answer: ", sum.outside_bytes, " bytes are told to be outside, and ", outside,
+                 " are");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Player::MarkStep(const Op& op) {
+  machine_.core_->MarkStep(op.device, op.value);
+  return absl::OkStatus();
+}
+
+absl::Status Player::ResetCounters(const Op& op) {
+  machine_.core_->ResetPeaks(op.device);
+  if (op.value != 0) machine_.core_->ResetTotals(op.device);
+  return absl::OkStatus();
+}
+
+// --- Player: faults ---
+
+absl::Status Player::Fault(const Op& op) {
+  FaultyDriver::Fault fault = {
+      .nth = std::max<uint64_t>(op.value, 1), .times = op.times, .cu_result = op.result};
+  if (op.call != 0) fault.call = static_cast<DriverCall>(op.call);
+  machine_.driver_.Inject(fault);
+  return absl::OkStatus();
+}
+
+}  // namespace offcut::fuzz

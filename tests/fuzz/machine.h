@@ -1,0 +1,151 @@
+// Machine: a simulated machine with the allocators of all its devices, and all that holds them
+// against each other. Player: plays operations on it.
+//
+// Every failure is a status that begins with the name of the witness: audit, replay, counters,
+// driver, claims, misuse, capture, answer, leak. Thread-safe as far as several players need it
+// (one for each thread); Open, Check and Close want no player at work.
+
+#ifndef OFFCUT_TESTS_FUZZ_MACHINE_H_
+#define OFFCUT_TESTS_FUZZ_MACHINE_H_
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/btree_map.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "allocator/driver/faulty_driver.h"
+#include "allocator/sim/sim_driver.h"
+#include "tests/fuzz/claims.h"
+#include "tests/fuzz/core_under_test.h"
+#include "tests/fuzz/misuse_watch.h"
+#include "tests/fuzz/program.h"
+
+namespace offcut::fuzz {
+
+// What a test puts in the place of the real thing, to see it found out.
+struct Replacements {
+  std::function<std::unique_ptr<Driver>(Driver*)> driver;
+  std::function<std::unique_ptr<CoreUnderTest>(SimDriver&, Driver&)> core;
+};
+
+class Machine {
+ public:
+  struct Stream {
+    StreamHandle handle = nullptr;
+    StreamId id = 0;
+    bool exists = false;
+    bool blocking = false;
+    bool capturing = false;
+  };
+  // A block in the program's hands.
+  struct Block {
+    Claims::Owner owner = 0;
+    DevicePtr address = 0;
+    Bytes bytes = 0;  // of the block, at least what was requested
+    Bytes requested = 0;
+    DeviceIndex device = 0;
+    uint8_t stream = 0;  // its own, on its device
+    StreamHandle handle = nullptr;
+    StreamId id = 0;
+    // Work of other streams than its own that was not joined.
+    struct Use {
+      DeviceIndex device;
+      uint8_t stream;
+      StreamId id;
+      uint64_t done_ns;
+      bool recorded;  // the allocator knows
+    };
+    std::vector<Use> uses;
+    bool live = true;
+  };
+
+  explicit Machine(const Setup& setup, const Replacements& replacements = {});
+  ~Machine();
+
+  absl::Status Open();
+  // Every witness that needs a look at the whole state.
+  absl::Status Check();
+  // Ends captures and faults, frees what was handed over. Then: all memory goes back, the next
+  // request is served, and nothing is left at the driver once the allocators are gone. The players
+  // have freed their blocks.
+  absl::Status Close();
+
+ private:
+  friend class Player;
+
+  Stream& StreamAt(DeviceIndex device, uint8_t stream) { return streams_[device][stream]; }
+  bool Exists(DeviceIndex device, uint8_t stream) const;
+  // Whether work given to the stream would hurt a capture.
+  bool IsImplicit(DeviceIndex device, uint8_t stream) const;
+  bool AnyCapture() const { return captures_ > 0; }
+  bool AnyCapture(DeviceIndex device) const;
+  bool IsOpen(DeviceIndex device, DeviceIndex peer) const;
+  absl::Status CreateStream(DeviceIndex device, uint8_t stream);
+  absl::Status EndCapture(DeviceIndex device, uint8_t stream);
+  // Makes `waiting` wait for all work on `stream` so far.
+  absl::Status WaitFor(DeviceIndex device, StreamHandle waiting, DeviceIndex awaited_device,
+                       StreamHandle awaited);
+  Bytes CapacityOf(DeviceIndex device) const;
+  absl::Status CheckNothingIsLeft();
+
+  const Setup setup_;
+  SimDriver sim_;
+  MisuseWatch watch_{&sim_};
+  std::unique_ptr<Driver> replaced_driver_;
+  FaultyDriver driver_;
+  Claims claims_;
+  std::unique_ptr<CoreUnderTest> core_;
+
+  std::vector<std::vector<Stream>> streams_;  // by device
+  int captures_ = 0;
+  std::vector<std::atomic<Bytes>> limits_;  // by device, as are:
+  std::vector<std::atomic<Bytes>> outside_;
+  std::atomic<Claims::Owner> next_owner_{1};
+
+  mutable absl::Mutex mutex_;
+  std::set<std::pair<DeviceIndex, DeviceIndex>> open_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Block> handed_over_ ABSL_GUARDED_BY(mutex_);
+};
+
+class Player {
+ public:
+  // `alone`: no other player is at work, so that more can be expected of each operation.
+  Player(Machine& machine, bool alone) : machine_(machine), alone_(alone) {}
+
+  // An error if the operation, by itself, went wrong.
+  absl::Status Play(const Op& op);
+  absl::Status FreeAll();
+
+ private:
+  friend class Machine;
+  using Block = Machine::Block;
+
+#define FUZZ_OP(name, sentence) absl::Status name(const Op& op);
+#include "tests/fuzz/ops.def"
+#undef FUZZ_OP
+
+  // nullptr if there is no such block in the program's hands.
+  Block* Live(uint32_t block);
+  absl::Status Release(Block& block);
+  absl::Status SettleUses(Block& block);
+  static bool IsRecordable(const Block& block, DeviceIndex device);
+  absl::Status ExplainRefusal(const Op& op, const absl::Status& refusal, bool faulted) const;
+  absl::Status CheckAnswer(const Block& block, DevicePtr address) const;
+  // Whether nothing that a program may do stands in the way of the strictest expectations.
+  bool Undisturbed(DeviceIndex device) const;
+
+  Machine& machine_;
+  const bool alone_;
+  absl::btree_map<uint32_t, Block> blocks_;  // freed ones, too
+};
+
+}  // namespace offcut::fuzz
+
+#endif  // OFFCUT_TESTS_FUZZ_MACHINE_H_

@@ -1,0 +1,83 @@
+// Programs that failed once, as the fuzzer printed them: each minimised, each with what went wrong.
+
+#include "gtest/gtest.h"
+#include "tests/fuzz/program.h"
+#include "tests/fuzz/run.h"
+
+namespace offcut::fuzz {
+namespace {
+
+void Play(const Program& program) {
+  const absl::Status status = RunProgram(program);
+  EXPECT_TRUE(status.ok()) << status.message();
+}
+
+// The mapping that undid a growth could not be removed either, and was lost from the books.
+TEST(FuzzRegression, AnUndoThatFails) {
+  using enum OpKind;
+  Play({.setup = {.streams = 1},
+        .ops = {
+            {.kind = kFault, .value = 5, .times = 3, .result = 1},
+            {.kind = kAllocate, .block = 1, .bytes = 1},
+        }});
+}
+
+// After such an undo the site had one place less, and a granule was moved nowhere.
+TEST(FuzzRegression, ASiteThatShrinksAsItIsFilled) {
+  using enum OpKind;
+  Play({.setup = {.streams = 1},
+        .ops = {
+            {.kind = kAllocate, .block = 5, .bytes = 28876},
+            {.kind = kUse, .block = 5, .ns = 1},
+            {.kind = kAllocate, .block = 9, .bytes = 502006},
+            {.kind = kAllocate, .block = 13, .bytes = 1048577},
+            {.kind = kFree, .block = 13},
+            {.kind = kAllocate, .block = 14, .bytes = 1},
+            {.kind = kFault, .value = 3, .times = 3, .result = 2},
+            {.kind = kAllocate, .block = 26, .bytes = 502516},
+            {.kind = kAllocate, .block = 28, .bytes = 502517},
+        }});
+}
+
+// A granule of one pool had an old mapping in the arena of another, and outlived an emptied cache.
+TEST(FuzzRegression, AnOldMappingInAnotherPool) {
+  using enum OpKind;
+  Play({.setup = {.streams = 2},
+        .ops = {
+            {.kind = kAllocate, .block = 34},
+            {.kind = kAllocate, .stream = 1, .block = 197},
+            {.kind = kAllocate, .block = 202, .bytes = 1},
+            {.kind = kFault, .call = 7, .times = 3, .result = 999},
+            {.kind = kFree, .block = 202},
+            {.kind = kAllocate, .block = 376, .bytes = 68116991},
+            {.kind = kFault, .value = 6, .times = 1, .result = 600},
+            {.kind = kAllocate, .stream = 1, .block = 381, .bytes = 1},
+        }});
+}
+
+// Granules that the driver would not take back stayed reserved for good.
+TEST(FuzzRegression, AReleaseThatFails) {
+  using enum OpKind;
+  Play({.setup = {.memory_bytes = 8388608},
+        .ops = {
+            {.kind = kAllocate, .block = 19, .bytes = 1},
+            {.kind = kFault, .call = 4, .times = 3, .result = 2},
+            {.kind = kAllocate, .block = 26, .bytes = 7086591},
+        }});
+}
+
+// The last slot of a slab became free with a wait for the device, and its slab was taken for one
+// that is in use since.
+TEST(FuzzRegression, ASlabThatAWaitSetsFree) {
+  using enum OpKind;
+  Program program = {.setup = {.streams = 3}};
+  for (uint32_t block = 1; block <= 20; ++block) {
+    program.ops.push_back({.kind = kAllocate, .stream = 2, .block = block, .bytes = 8619});
+  }
+  program.ops.push_back({.kind = kRecordStream, .block = 1});
+  program.ops.push_back({.kind = kUse, .block = 20});
+  Play(program);
+}
+
+}  // namespace
+}  // namespace offcut::fuzz
