@@ -114,7 +114,7 @@ class Worker {
         allocator_(allocator),
         tally_(tally),
         streams_(std::move(streams)),
-        live_target_(live),
+        live_limit_(live),
         random_(number) {
     for (Stream& own : own_) {
       for (EventHandle& event : own.throttle) event = *driver.CreateEvent(0);
@@ -139,13 +139,11 @@ class Worker {
     for (uint64_t step = 0; std::chrono::steady_clock::now() < until; ++step) {
       if (testing::Test::HasFailure()) return;
       // Where memory is needed changes, so that it has to pass from stream to stream.
-      if (step % 1500 == 0) favourite_ = Below(own_.size());
+      if (step % 5000 == 0) favourite_ = Below(own_.size());
       if (step % 20'000 == 19'999) allocator_.EmptyCache();
       const uint32_t dice = Below(100);
-      if (blocks_.empty() || live_ < live_target_) {
+      if (blocks_.empty() || dice < 60) {
         AllocateBlock();
-      } else if (dice < 55) {
-        FreeBlock(Below(blocks_.size()));
       } else if (dice < 75) {
         Rewrite(blocks_[Below(blocks_.size())]);
       } else if (dice < 90) {
@@ -196,6 +194,7 @@ class Worker {
 
   void AllocateBlock() {
     Block block = {.bytes = AnySize()};
+    while (live_ + block.bytes > live_limit_) FreeBlock(Below(blocks_.size()));
     block.stream = Below(3) != 0 ? favourite_ : Below(own_.size());
     auto address = allocator_.Allocate(StreamOf(block), block.bytes);
     while (absl::IsResourceExhausted(address.status()) && !blocks_.empty()) {
@@ -295,7 +294,7 @@ class Worker {
   DeviceAllocator& allocator_;
   const Tally& tally_;
   const std::vector<CUstream> streams_;  // of all workers
-  const Bytes live_target_;
+  const Bytes live_limit_;
   std::mt19937 random_;
   std::array<Stream, 2> own_;
   EventHandle handover_ = nullptr;
