@@ -147,7 +147,7 @@ TEST_F(CsvTraceTest, DamagedTracesAreErrorsOrOtherProgramsAndNeverWorse) {
   constexpr char kBytes[] = ",\n\r\0x0123456789abcdef-alloc\xff";
   std::mt19937 random(7);
   int loaded = 0;
-  for (int i = 0; i < 20'000; ++i) {
+  for (int i = 0; i < 5000; ++i) {
     std::string text = whole;
     for (uint32_t edits = random() % 4; edits > 0; --edits) {
       const size_t at = random() % text.size();
@@ -174,7 +174,7 @@ TEST_F(CsvTraceTest, DamagedTracesAreErrorsOrOtherProgramsAndNeverWorse) {
       EXPECT_THAT(std::string(program.status().message()), HasSubstr("t.csv"));
     }
   }
-  EXPECT_GT(loaded, 1000);
+  EXPECT_GT(loaded, 250);
 }
 
 }  // namespace
