@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <deque>
 #include <filesystem>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -49,6 +50,60 @@ Json WholeJson(const ReplayResult& result) {
           {"wait_ms", Milliseconds(result.whole.wait_ns)}};
 }
 
+// The least that any allocator reserves that never waits, however it moves granules: a byte that a
+// stream uses, or used less than `lag_ns` ago, serves no other stream. Rounding is left out.
+Bytes LeastReservedWithoutWaits(const Program& program, uint64_t lag_ns) {
+  struct Change {
+    uint64_t time_ns;
+    size_t stream;
+    int64_t bytes;
+  };
+  struct Use {  // what a stream held at a time before, until that no longer binds it
+    uint64_t until_ns;
+    int64_t bytes;
+  };
+  struct Stream {
+    int64_t active = 0;
+    std::deque<Use> uses;  // bytes descending
+
+    int64_t Bound(uint64_t now_ns) {
+      while (!uses.empty() && uses.front().until_ns <= now_ns) uses.pop_front();
+      return uses.empty() ? active : std::max(active, uses.front().bytes);
+    }
+  };
+  std::vector<Change> changes;
+  std::vector<std::pair<size_t, int64_t>> blocks(program.slots);  // by slot: stream, bytes
+  for (const Operation& operation : program.operations) {
+    auto& [stream, bytes] = blocks[operation.slot];
+    if (operation.kind == OperationKind::kAllocate) {
+      stream = operation.stream;
+      bytes = static_cast<int64_t>(operation.bytes);
+      changes.push_back({operation.time_ns, stream, bytes});
+    } else if (operation.kind == OperationKind::kFree) {
+      const uint64_t done_ns = operation.done_ns == 0
+                                   ? operation.time_ns
+                                   : std::max(operation.time_ns + lag_ns, operation.done_ns);
+      changes.push_back({done_ns, stream, -bytes});
+    }
+  }
+  std::stable_sort(changes.begin(), changes.end(),
+                   [](const Change& a, const Change& b) { return a.time_ns < b.time_ns; });
+  std::vector<Stream> streams(program.stream_is_default.size());
+  int64_t least = 0;
+  for (const Change& change : changes) {
+    Stream& changed = streams[change.stream];
+    while (!changed.uses.empty() && changed.uses.back().bytes <= changed.active) {
+      changed.uses.pop_back();
+    }
+    changed.uses.push_back({change.time_ns + lag_ns, changed.active});
+    changed.active += change.bytes;
+    int64_t bound = 0;
+    for (Stream& stream : streams) bound += stream.Bound(change.time_ns);
+    least = std::max(least, bound);
+  }
+  return static_cast<Bytes>(least);
+}
+
 // One trace, and the replays of it.
 class Subject {
  public:
@@ -77,7 +132,10 @@ class Subject {
 
   absl::StatusOr<Json> AtLag(uint64_t lag_ns) const {
     OFFCUT_ASSIGN_OR_RETURN(const ReplayResult uncapped, Play(lag_ns));
-    Json json = {{"uncapped", WholeJson(uncapped)}};
+    const Bytes least = LeastReservedWithoutWaits(program_, lag_ns);
+    Json json = {{"least_reserved_without_waits_bytes", least},
+                 {"live_over_least_reserved", 1 / OverLive(least)},
+                 {"uncapped", WholeJson(uncapped)}};
     const uint64_t half_ns = program_.span_ns / 2;
     json["uncapped"]["second_half_remap_ms"] = Milliseconds(uncapped.second_half.remap_ns);
     json["uncapped"]["second_half_remap_over_its_span"] =

@@ -6,6 +6,7 @@ speed of replay is a time of this machine, by the CPU clock of the one thread. W
 JSON, and prints the bars.
 
   live/reserved      without a cap
+  bound              the most that it could be without waits of the host, however granules move
   2nd half           time of moving granules in the second half of the trace / that half
   smallest cap       that completes without a wait of the host / peak live
   moves at 1.02      time of moving granules under a cap of 1.02 x peak live / the trace
@@ -76,7 +77,7 @@ def bars(figures: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def table(figures: list[dict[str, Any]]) -> str:
     head = (
-        f"{'trace':18} {'lag':>3} {'live/res':>8} {'2nd half':>8} {'moves':>7} "
+        f"{'trace':18} {'lag':>3} {'live/res':>8} {'bound':>6} {'2nd half':>8} {'moves':>7} "
         f"{'cap/live':>8} {'waiting':>8} {'at 1.02':>8} {'waits':>5}"
     )
     lines = [head]
@@ -86,6 +87,7 @@ def table(figures: list[dict[str, Any]]) -> str:
             moving = f"{capped['remap_over_span']:8.2%}" if capped["completed"] else "  failed"
             lines.append(
                 f"{trace['trace']:18} {lag:>3} {uncapped['live_over_reserved']:8.4f} "
+                f"{at['live_over_least_reserved']:6.3f} "
                 f"{uncapped['second_half_remap_over_its_span']:8.2%} {uncapped['moves']:7} "
                 f"{smallest['over_live']:8.4f} {smallest['over_live_with_waits']:8.4f} "
                 f"{moving} {capped['waits']:5}"
