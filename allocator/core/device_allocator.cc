@@ -60,11 +60,19 @@ DeviceAllocator::~DeviceAllocator() {
   absl::MutexLock lock(&mutex_);
   // What the driver refuses now stays with the process.
   driver_.SynchronizeDevice(device_).IgnoreError();
-  for (const auto& [address, block] : taken_) delete block->uses;
+  taken_.ForEach([](DevicePtr, Block* block) { delete block->uses; });
   layout_.reset();
 }
 
 // --- The hot path --------------------------------------------------------------------------------
+
+inline void DeviceAllocator::EmitBlock(EventKind kind, const Block& block) {
+  emitter_.EmitInline({.address = block.address,
+                       .bytes = block.requested,
+                       .extra = static_cast<uint32_t>(block.size / kBlockAlignment),
+                       .pool = block.pool->index,
+                       .kind = kind});
+}
 
 absl::StatusOr<DevicePtr> DeviceAllocator::Allocate(StreamHandle stream, Bytes requested) {
   absl::MutexLock lock(&mutex_);
@@ -85,18 +93,17 @@ absl::StatusOr<DevicePtr> DeviceAllocator::Allocate(StreamHandle stream, Bytes r
     OFFCUT_ASSIGN_OR_RETURN(block, ClimbReclaimLadderSlow(*pool, requested));
   }
   block->requested = requested;
-  taken_.emplace(block->address, block);
+  taken_.Insert(block);
   EmitBlock(EventKind::kBlockAllocated, *block);
   return block->address;
 }
 
 absl::Status DeviceAllocator::Free(DevicePtr address) {
   absl::MutexLock lock(&mutex_);
-  const auto it = taken_.find(address);
-  if (ABSL_PREDICT_FALSE(it == taken_.end() || it->second->state != BlockState::kLive)) {
+  Block* const block = taken_.Find(address);
+  if (ABSL_PREDICT_FALSE(block == nullptr || block->state != BlockState::kLive)) {
     return InvalidFreeSlow(address);
   }
-  Block* const block = it->second;
   if (block->uses != nullptr) {
     block->state = BlockState::kPending;
     EmitBlock(EventKind::kBlockFreePended, *block);
@@ -104,7 +111,7 @@ absl::Status DeviceAllocator::Free(DevicePtr address) {
     streams_.Pend(block);
     return absl::OkStatus();
   }
-  taken_.erase(it);
+  taken_.Remove(block);
   EmitBlock(EventKind::kBlockFreed, *block);
   block->pool->layout.GiveBack(block, block->pool->stream.epoch);
   return absl::OkStatus();
@@ -114,16 +121,8 @@ void DeviceAllocator::FinishPendingFree(Block* block) {
   EmitBlock(EventKind::kPendingFreeFinished, *block);
   const uint64_t epoch = block->uses->epoch;
   delete std::exchange(block->uses, nullptr);
-  taken_.erase(block->address);
+  taken_.Remove(block);
   block->pool->layout.GiveBack(block, epoch);
-}
-
-void DeviceAllocator::EmitBlock(EventKind kind, const Block& block) {
-  emitter_.Emit({.address = block.address,
-                 .bytes = block.requested,
-                 .extra = static_cast<uint32_t>(block.size / kBlockAlignment),
-                 .pool = block.pool->index,
-                 .kind = kind});
 }
 
 absl::StatusOr<Pool*> DeviceAllocator::PoolFor(StreamHandle handle) {
@@ -160,12 +159,12 @@ absl::Status DeviceAllocator::InvalidFreeSlow(DevicePtr address) {
 
 absl::Status DeviceAllocator::RecordStream(DevicePtr address, StreamHandle handle) {
   absl::MutexLock lock(&mutex_);
-  const auto it = taken_.find(address);
-  if (it == taken_.end() || it->second->state != BlockState::kLive) {
+  Block* const found = taken_.Find(address);
+  if (found == nullptr || found->state != BlockState::kLive) {
     return absl::InvalidArgumentError(
         absl::StrCat("0x", absl::Hex(address), " is not the start of a live block"));
   }
-  Block& block = *it->second;
+  Block& block = *found;
   OFFCUT_ASSIGN_OR_RETURN(const StreamLedger::Stream* const stream, streams_.Find(handle));
   if (stream == &block.pool->stream) return absl::OkStatus();
   if (streams_.AddUse(block, *stream)) {
@@ -190,18 +189,18 @@ void DeviceAllocator::SetLimit(Bytes limit) {
 
 absl::StatusOr<BlockInfo> DeviceAllocator::FindBlock(DevicePtr address) const {
   absl::MutexLock lock(&mutex_);
-  auto it = taken_.find(address);
-  if (it == taken_.end()) {
+  const Block* found = taken_.Find(address);
+  if (found == nullptr) {
     // An address within a block: rare enough to look at them all.
-    it = std::find_if(taken_.begin(), taken_.end(), [address](const auto& entry) {
-      return address - entry.first < entry.second->size;
+    taken_.ForEach([&](DevicePtr, const Block* block) {
+      if (address - block->address < block->size) found = block;
     });
   }
-  if (it == taken_.end() || it->second->state != BlockState::kLive) {
+  if (found == nullptr || found->state != BlockState::kLive) {
     return absl::InvalidArgumentError(
         absl::StrCat("0x", absl::Hex(address), " is in no live block of device ", device_));
   }
-  const Block& block = *it->second;
+  const Block& block = *found;
   const Layout::Range range = block.pool->layout.RangeOf(block);
   return BlockInfo{.address = block.address,
                    .requested = block.requested,
@@ -262,15 +261,15 @@ StateView DeviceAllocator::ViewLocked() const {
                     .pending_blocks = streams_.pending_blocks(),
                     .counters = emitter_.counters()};
   layout_->AddTo(view);
-  for (const auto& [address, block] : taken_) {
-    view.taken.push_back({.key = address,
+  taken_.ForEach([&](DevicePtr key, const Block* block) {
+    view.taken.push_back({.key = key,
                           .address = block->address,
                           .size = block->size,
                           .requested = block->requested,
                           .pool = block->pool->index,
                           .state = block->state,
                           .unfinished_uses = block->uses != nullptr ? block->uses->unfinished : 0});
-  }
+  });
   std::sort(view.taken.begin(), view.taken.end(),
             [](const StateView::Taken& a, const StateView::Taken& b) { return a.key < b.key; });
   return view;

@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -27,6 +26,7 @@
 #include "allocator/config/config.h"
 #include "allocator/core/address_map.h"
 #include "allocator/core/block.h"
+#include "allocator/core/block_table.h"
 #include "allocator/core/layout.h"
 #include "allocator/core/pool.h"
 #include "allocator/core/state_view.h"
@@ -141,7 +141,7 @@ class DeviceAllocator {
   std::vector<std::unique_ptr<Pool>> pools_ ABSL_GUARDED_BY(mutex_);  // by index
   std::vector<Pool*> pool_of_stream_ ABSL_GUARDED_BY(mutex_);         // by stream index
   // Live and pending blocks by address.
-  absl::flat_hash_map<DevicePtr, Block*> taken_ ABSL_GUARDED_BY(mutex_);
+  BlockTable taken_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace offcut

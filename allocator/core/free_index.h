@@ -1,9 +1,11 @@
 // FreeIndex: the free blocks of a pool, for exact best fit.
 //
 // Finds the smallest block that holds a request and, among equals, the one at the lowest address.
-// Blocks are binned by size (eight bins per doubling); a bitmap finds the next bin that is not
-// empty, and within a bin a treap, linked through the blocks themselves, keeps the order (size,
-// address). No heap allocation. Not thread-safe: guarded by the device's lock.
+// Blocks are binned by size; a bitmap finds the next bin that is not empty, and within a bin a
+// treap, linked through the blocks themselves, keeps the order (size, address). There are so many
+// bins (64 per doubling) that few trees hold more than a block or two: with eight, an allocation
+// and its free among 1,000 random sizes cost 25 ns more (bench/micro). No heap allocation. Not
+// thread-safe: guarded by the device's lock.
 
 #ifndef OFFCUT_ALLOCATOR_CORE_FREE_INDEX_H_
 #define OFFCUT_ALLOCATOR_CORE_FREE_INDEX_H_
@@ -38,7 +40,7 @@ class FreeIndex {
   void ForEachFrom(Bytes size, absl::FunctionRef<bool(Block&)> visit) const;
 
  private:
-  static constexpr int kBinsPerDoublingLog2 = 3;
+  static constexpr int kBinsPerDoublingLog2 = 6;
   static constexpr size_t kBins = 64u << kBinsPerDoublingLog2;
 
   static size_t BinOf(Bytes size);

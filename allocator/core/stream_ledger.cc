@@ -28,9 +28,11 @@ StreamLedger::~StreamLedger() {
   }
 }
 
-absl::StatusOr<StreamLedger::Stream*> StreamLedger::Find(StreamHandle handle) {
+absl::StatusOr<StreamLedger::Stream*> StreamLedger::FindAmongAll(StreamHandle handle) {
   if (handle == kLegacyStream) handle = nullptr;
-  if (const auto it = by_handle_.find(handle); it != by_handle_.end()) return it->second;
+  if (const auto it = by_handle_.find(handle); it != by_handle_.end()) {
+    return last_found_ = it->second;
+  }
   OFFCUT_ASSIGN_OR_RETURN(const StreamId id, driver_.GetStreamId(device_, handle));
   if (const auto it = by_id_.find(id); it != by_id_.end()) return it->second;
   streams_.push_back(

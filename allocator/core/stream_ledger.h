@@ -23,6 +23,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/base/optimization.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
@@ -64,7 +65,13 @@ class StreamLedger {
 
   // The stream behind a handle; seen for the first time, it gets an index and is stated as an
   // event.
-  absl::StatusOr<Stream*> Find(StreamHandle handle);
+  absl::StatusOr<Stream*> Find(StreamHandle handle) {
+    // Most requests are for the stream of the one before.
+    if (ABSL_PREDICT_TRUE(last_found_ != nullptr && handle == last_found_->handle)) {
+      return last_found_;
+    }
+    return FindAmongAll(handle);
+  }
 
   // Whether work on the stream is being captured; of the legacy stream, whether a capture of a
   // blocking stream forbids to record an event on it.
@@ -112,6 +119,7 @@ class StreamLedger {
   size_t pending_blocks() const { return pending_blocks_; }
 
  private:
+  absl::StatusOr<Stream*> FindAmongAll(StreamHandle handle);
   struct PendingUse {
     Block* block;
     EventHandle event;  // nullptr: could not be recorded
@@ -129,6 +137,7 @@ class StreamLedger {
   Emitter& emitter_;
   std::vector<std::unique_ptr<Stream>> streams_;
   absl::flat_hash_map<StreamHandle, Stream*> by_handle_;
+  Stream* last_found_ = nullptr;  // in by_handle_
   absl::flat_hash_map<StreamId, Stream*> by_id_;
 
   struct ClosedEpoch {

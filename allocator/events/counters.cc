@@ -5,9 +5,7 @@
 namespace offcut {
 namespace {
 
-SizeClassOf ClassOfBlock(const Event& event) {
-  return event.block_bytes() <= kSmallBlockMax ? SizeClassOf::kSmall : SizeClassOf::kLarge;
-}
+SizeClassOf ClassOfBlock(const Event& event) { return SizeClassOfBlock(event.block_bytes()); }
 
 SizeClassOf ClassOfGranule(const Event& event) {
   return (event.extra & kSmallGranuleBit) != 0 ? SizeClassOf::kSmall : SizeClassOf::kLarge;

@@ -42,6 +42,10 @@ using GaugeBySize = std::array<Gauge, 3>;
 
 inline constexpr Bytes kSmallBlockMax = kMiB;
 
+constexpr SizeClassOf SizeClassOfBlock(Bytes block_bytes) {
+  return block_bytes <= kSmallBlockMax ? SizeClassOf::kSmall : SizeClassOf::kLarge;
+}
+
 struct Counters {
 #define OFFCUT_GAUGE(name, unit, sentence) GaugeBySize name;
 #define OFFCUT_COUNT(name, unit, sentence) uint64_t name = 0;
