@@ -1,33 +1,43 @@
 #include "allocator/core/address_map.h"
 
+#include <sys/mman.h>
+
 #include "absl/strings/str_cat.h"
 
 namespace offcut {
 
+static_assert(sizeof(std::atomic<uint8_t>) == 1);
+
+AddressMap::AddressMap() {
+  constexpr size_t kPages = kAddressSpace / kPageBytes;
+  void* const mapping = mmap(nullptr, kPages, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapping == MAP_FAILED) return;  // Insert says so
+  marks_ = static_cast<std::atomic<uint8_t>*>(mapping);
+  pages_ = kPages;
+}
+
+AddressMap::~AddressMap() {
+  if (marks_ != nullptr) munmap(marks_, pages_);
+}
+
 absl::Status AddressMap::Insert(DevicePtr address, Bytes bytes, DeviceIndex device) {
-  absl::MutexLock lock(&writers_);
-  const size_t used = used_.load(std::memory_order_relaxed);
-  size_t place = 0;
-  while (place < used && ranges_[place].end.load(std::memory_order_relaxed) != 0) ++place;
-  if (place == kCapacity) {
+  const DevicePtr last = address + bytes - 1;
+  if (last < address || last / kPageBytes >= pages_) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("more than ", kCapacity, " ranges of address space in use"));
+        absl::StrCat("no place to note ", bytes, " bytes at 0x", absl::Hex(address),
+                     pages_ == 0 ? ": the host has no address space left" : ""));
   }
-  Range& range = ranges_[place];
-  range.device.store(device, std::memory_order_relaxed);
-  range.end.store(address + bytes, std::memory_order_relaxed);
-  range.begin.store(address, std::memory_order_release);
-  if (place == used) used_.store(used + 1, std::memory_order_release);
+  for (size_t page = address / kPageBytes; page <= last / kPageBytes; ++page) {
+    marks_[page].store(static_cast<uint8_t>(device + 1), std::memory_order_relaxed);
+  }
   return absl::OkStatus();
 }
 
-void AddressMap::Remove(DevicePtr address) {
-  absl::MutexLock lock(&writers_);
-  const size_t used = used_.load(std::memory_order_relaxed);
-  for (size_t i = 0; i < used; ++i) {
-    if (ranges_[i].begin.load(std::memory_order_relaxed) != address) continue;
-    ranges_[i].end.store(0, std::memory_order_relaxed);
-    ranges_[i].begin.store(0, std::memory_order_release);
+void AddressMap::Remove(DevicePtr address, Bytes bytes) {
+  for (size_t page = RoundUp(address, kPageBytes) / kPageBytes;
+       page < (address + bytes) / kPageBytes; ++page) {
+    marks_[page].store(0, std::memory_order_relaxed);
   }
 }
 

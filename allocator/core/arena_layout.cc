@@ -23,7 +23,7 @@ ArenaLayout::~ArenaLayout() {
           if (arena->granule_at(address) == kNoGranule) continue;
           granules_.UnmapRange(*arena, address, arena->granularity());
         }
-        context_.address_map.Remove(arena->base());
+        context_.address_map.Remove(arena->base(), arena->bytes());
         context_.driver.FreeAddress(arena->base(), arena->bytes()).IgnoreError();
       }
     }
