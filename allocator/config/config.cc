@@ -228,11 +228,17 @@ absl::StatusOr<Config> Config::Parse(const ConfigTexts& texts) {
   }
   absl::Status status = ConfigParser::CheckBounds(texts, &config);
   if (!status.ok()) return status;
+  const absl::StatusOr<LayoutKind> layout = config.layout();
+  const bool segments = layout.ok() && *layout == LayoutKind::kSegments;
   for (const OptionDescription& row : OptionDescriptions()) {
-    if (row.status != OptionStatus::kWorks && config.origin(row.option) == Origin::kOffcutConf) {
-      config.warnings_.push_back(
-          absl::StrCat("OFFCUT_CONF: ", row.key, " has no effect. ", row.note));
-    }
+    if (config.origin(row.option) != Origin::kOffcutConf) continue;
+    if (row.status == OptionStatus::kWorks) continue;
+    const bool in_segments = row.status == OptionStatus::kSegments;
+    if (in_segments && segments) continue;
+    config.warnings_.push_back(absl::StrCat(
+        "OFFCUT_CONF: ", row.key, " has no effect",
+        in_segments ? " but in the segments layout (expandable_segments:False). " : ". ",
+        row.note));
   }
   return config;
 }
@@ -252,7 +258,7 @@ absl::StatusOr<LayoutKind> Config::layout() const {
         Describe(option).key, ":", Describe(option).default_text, ", to use the arena layout"));
   };
   if (backend() == Backend::kCudaMallocAsync) return refuse(Option::backend, "async");
-  if (!expandable_segments()) return refuse(Option::expandable_segments, "segments");
+  if (!expandable_segments()) return LayoutKind::kSegments;
   return LayoutKind::kArena;
 }
 

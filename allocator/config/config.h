@@ -50,7 +50,7 @@ absl::string_view OriginName(Origin origin);
 
 enum class LayoutKind : uint8_t { kArena, kSegments, kAsync };
 
-enum class OptionStatus : uint8_t { kWorks, kNotYet, kNoMeaning };
+enum class OptionStatus : uint8_t { kWorks, kSegments, kNotYet, kNoMeaning };
 
 // What options.def says of one option.
 struct OptionDescription {

@@ -12,6 +12,8 @@ absl::string_view StatusName(OptionStatus status) {
   switch (status) {
     case OptionStatus::kWorks:
       return "works";
+    case OptionStatus::kSegments:
+      return "segments layout";
     case OptionStatus::kNotYet:
       return "not yet";
     case OptionStatus::kNoMeaning:

@@ -8,9 +8,7 @@
 namespace offcut {
 
 ArenaLayout::ArenaLayout(LayoutContext& context)
-    : Layout(context),
-      remap_(context.config.remap()),
-      granules_(context.driver, context.device, context.properties.granularity, context.emitter) {}
+    : Layout(context), remap_(context.config.remap()), granules_(context.granules) {}
 
 ArenaLayout::~ArenaLayout() {
   // What the driver refuses now stays with the process.
@@ -105,14 +103,6 @@ void ArenaLayout::AddTo(StateView& view) const {
       }
     }
   }
-  view.reserved_bytes += granules_.reserved_bytes();
-  granules_.ForEach([&](GranuleIndex index, const GranulePool::Granule& granule) {
-    view.granules.push_back({.index = index,
-                             .bytes = granule.bytes,
-                             .mapped_at = granule.mapped_at,
-                             .old_mappings = granule.old_mappings,
-                             .small = granule.small});
-  });
 }
 
 }  // namespace offcut

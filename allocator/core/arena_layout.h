@@ -111,7 +111,7 @@ class ArenaLayout final : public Layout {
   Bytes ReleaseIdleOf(ArenaPool& pool, ArenaSet& set);
 
   const RemapMode remap_;
-  GranulePool granules_;
+  GranulePool& granules_;
   std::vector<ArenaPool*> pools_;
 };
 

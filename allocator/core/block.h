@@ -19,6 +19,7 @@ namespace offcut {
 
 class Arena;
 struct Pool;
+struct Segment;
 struct Slab;
 struct StreamUses;
 
@@ -38,7 +39,10 @@ struct Block {
   Bytes size = 0;
   Bytes requested = 0;  // of a live or pending block
   Pool* pool = nullptr;
-  Arena* arena = nullptr;
+  union {
+    Arena* arena = nullptr;
+    Segment* segment;  // in the segments layout
+  };
   // Tiles: neighbours by address; tile.address + tile.size == tile.next->address.
   // Slots: `next` links the slab's free slots.
   Block* previous = nullptr;
@@ -51,7 +55,10 @@ struct Block {
   // Of a free or old tile: the last epoch of its pool's stream in which some of it was in use. 0:
   // the device has never used it, or is proven to be done with it.
   uint64_t epoch = 0;
+  // Segments layout: how many searches there had been when it became free.
+  uint32_t free_since = 0;
   BlockState state = BlockState::kGap;
+  bool small = false;  // segments layout: lies in a segment of small requests
 
   DevicePtr end() const { return address + size; }
   bool is_slot() const { return slab != nullptr && state != BlockState::kSlab; }
@@ -72,6 +79,11 @@ class BlockStore {
     block->next = unused_;
     unused_ = block;
   }
+
+  // Splits a tile at `size`. Returns the new tile behind it, which is alike in all else.
+  Block* SplitOff(Block* tile, Bytes size);
+  // `next`, the tile behind `tile`, becomes part of it.
+  void Absorb(Block* tile, Block* next);
 
  private:
   void AddBatchSlow();

@@ -7,6 +7,7 @@
 #include "allocator/base/check.h"
 #include "allocator/base/status_macros.h"
 #include "allocator/core/arena_layout.h"
+#include "allocator/core/segments_layout.h"
 #include "allocator/policy/sizes.h"
 
 namespace offcut {
@@ -16,17 +17,12 @@ namespace offcut {
 absl::StatusOr<std::unique_ptr<DeviceAllocator>> DeviceAllocator::Create(
     Driver& driver, DeviceIndex device, const Clock& clock, AddressMap& address_map,
     const Config& config, std::vector<EventSink*> sinks, Bytes limit) {
-  OFFCUT_RETURN_IF_ERROR(config.layout().status());
+  OFFCUT_ASSIGN_OR_RETURN(LayoutKind layout, config.layout());
   OFFCUT_RETURN_IF_ERROR(driver.Initialize());
   OFFCUT_ASSIGN_OR_RETURN(DeviceProperties properties, driver.GetProperties(device));
-  if (!properties.virtual_memory) {
-    return absl::UnimplementedError(
-        absl::StrCat("device ", device, " (", properties.name,
-                     ") has no virtual memory management, which the arena layout needs; the "
-                     "segments layout, which does not, is not built yet"));
-  }
+  if (!properties.virtual_memory) layout = LayoutKind::kSegments;
   std::unique_ptr<DeviceAllocator> allocator(new DeviceAllocator(
-      driver, device, std::move(properties), clock, address_map, config, std::move(sinks)));
+      driver, device, std::move(properties), layout, clock, address_map, config, std::move(sinks)));
   allocator->SetLimit(limit);
   absl::MutexLock lock(&allocator->mutex_);
   allocator->context_.SampleDeviceUsed();
@@ -34,14 +30,15 @@ absl::StatusOr<std::unique_ptr<DeviceAllocator>> DeviceAllocator::Create(
 }
 
 DeviceAllocator::DeviceAllocator(Driver& driver, DeviceIndex device, DeviceProperties properties,
-                                 const Clock& clock, AddressMap& address_map, const Config& config,
-                                 std::vector<EventSink*> sinks)
+                                 LayoutKind layout, const Clock& clock, AddressMap& address_map,
+                                 const Config& config, std::vector<EventSink*> sinks)
     : driver_(driver),
       device_(device),
       properties_(std::move(properties)),
       config_(config),
       address_map_(address_map),
       emitter_(device, clock),
+      granules_(driver, device, properties_.granularity, emitter_),
       streams_(driver, device, emitter_),
       context_{.driver = driver,
                .device = device,
@@ -50,9 +47,14 @@ DeviceAllocator::DeviceAllocator(Driver& driver, DeviceIndex device, DevicePrope
                .address_map = address_map,
                .emitter = emitter_,
                .blocks = blocks_,
+               .granules = granules_,
                .streams = streams_,
-               .limit = kNoLimit},
-      layout_(std::make_unique<ArenaLayout>(context_)) {
+               .limit = kNoLimit} {
+  if (layout == LayoutKind::kSegments) {
+    layout_ = std::make_unique<SegmentsLayout>(context_, SegmentSource::kDriver);
+  } else {
+    layout_ = std::make_unique<ArenaLayout>(context_);
+  }
   for (EventSink* sink : sinks) emitter_.AddSink(sink);
 }
 
@@ -258,9 +260,17 @@ StateView DeviceAllocator::View() const {
 
 StateView DeviceAllocator::ViewLocked() const {
   StateView view = {.limit = context_.limit,
+                    .reserved_bytes = granules_.reserved_bytes(),
                     .pending_blocks = streams_.pending_blocks(),
                     .counters = emitter_.counters()};
   layout_->AddTo(view);
+  granules_.ForEach([&](GranuleIndex index, const GranulePool::Granule& granule) {
+    view.granules.push_back({.index = index,
+                             .bytes = granule.bytes,
+                             .mapped_at = granule.mapped_at,
+                             .old_mappings = granule.old_mappings,
+                             .small = granule.small});
+  });
   taken_.ForEach([&](DevicePtr key, const Block* block) {
     view.taken.push_back({.key = key,
                           .address = block->address,

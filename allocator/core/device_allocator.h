@@ -1,4 +1,4 @@
-// DeviceAllocator: the caching allocator of one device, layout `arena`.
+// DeviceAllocator: the caching allocator of one device.
 //
 // Owns the pools, arenas and granules of its device; one lock guards all of it. Serves a request
 // from a free block of the stream's own pool where one fits (no driver call, no heap allocation,
@@ -51,8 +51,8 @@ struct BlockInfo {
 class DeviceAllocator {
  public:
   // `driver`, `clock`, `address_map` and the sinks outlive the allocator. `config` names the
-  // layout; the limits in it are its caller's to work out as `limit`. `sinks` see every event from
-  // the first. Unimplemented if the device has no virtual memory management.
+  // layout, but a device without virtual memory management gets the segments layout; the limits in
+  // it are its caller's to work out as `limit`. `sinks` see every event from the first.
   static absl::StatusOr<std::unique_ptr<DeviceAllocator>> Create(
       Driver& driver, DeviceIndex device, const Clock& clock, AddressMap& address_map,
       const Config& config, std::vector<EventSink*> sinks = {}, Bytes limit = kNoLimit);
@@ -98,8 +98,8 @@ class DeviceAllocator {
 
  private:
   DeviceAllocator(Driver& driver, DeviceIndex device, DeviceProperties properties,
-                  const Clock& clock, AddressMap& address_map, const Config& config,
-                  std::vector<EventSink*> sinks);
+                  LayoutKind layout, const Clock& clock, AddressMap& address_map,
+                  const Config& config, std::vector<EventSink*> sinks);
 
   // --- Serving a request ---
   absl::StatusOr<Pool*> PoolFor(StreamHandle stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -135,6 +135,7 @@ class DeviceAllocator {
   mutable absl::Mutex mutex_;
   Emitter emitter_ ABSL_GUARDED_BY(mutex_);
   BlockStore blocks_ ABSL_GUARDED_BY(mutex_);
+  GranulePool granules_ ABSL_GUARDED_BY(mutex_);
   StreamLedger streams_ ABSL_GUARDED_BY(mutex_);
   LayoutContext context_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<Layout> layout_ ABSL_GUARDED_BY(mutex_);

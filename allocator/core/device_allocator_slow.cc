@@ -18,12 +18,14 @@ absl::StatusOr<Block*> DeviceAllocator::ClimbReclaimLadderSlow(Pool& pool, Bytes
   NoteLargestLive();
   for (const ReclaimStep step : pool.layout.ladder()) {
     if (step == ReclaimStep::kFinishPending && !streams_.has_pending()) continue;
+    if (!pool.layout.Applies(step, pool, requested)) continue;
     emitter_.Emit({.bytes = requested,
                    .extra = static_cast<uint32_t>(step),
                    .pool = pool.index,
                    .kind = EventKind::kReclaimStepTaken});
     cause = TakeStepSlow(step, pool, requested);
-    if (Block* const block = pool.layout.Take(pool, requested); block != nullptr) return block;
+    if (Block* const block = pool.layout.TakeAfterStep(pool, requested); block != nullptr)
+      return block;
     // Only a lack of memory is mended by the further steps.
     if (!cause.ok() && !absl::IsResourceExhausted(cause)) break;
   }
@@ -37,6 +39,10 @@ absl::Status DeviceAllocator::TakeStepSlow(ReclaimStep step, Pool& pool, Bytes r
       break;
     case ReclaimStep::kMoveAfterWait:
       WaitForEpochsSlow();
+      break;
+    case ReclaimStep::kCollectGarbage:
+    case ReclaimStep::kReleaseFitting:
+      OFFCUT_RETURN_IF_ERROR(WaitForDeviceSlow());
       break;
     case ReclaimStep::kReleaseIdle:
       OFFCUT_RETURN_IF_ERROR(WaitForDeviceSlow());

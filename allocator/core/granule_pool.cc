@@ -33,7 +33,7 @@ absl::Status GranulePool::MapAll(Arena& arena, absl::Span<const Place> places, b
     for (size_t i = indices.size(); i-- > 0;) {
       if (i < mapped && !Unmap(places[i].address, granularity_)) {
         arena.set_granule_at(places[i].address, indices[i]);
-        KeepOldMapping(arena, indices[i], places[i].address);
+        KeepOldMapping(indices[i], places[i].address, arena.pool().index);
         stuck(places[i].address);
       } else if (places[i].moved == kNoGranule) {
         // The first failure is the cause to tell; a failing release keeps the granule in our books.
@@ -44,13 +44,13 @@ absl::Status GranulePool::MapAll(Arena& arena, absl::Span<const Place> places, b
   }
   for (size_t i = 0; i < places.size(); ++i) {
     const GranuleIndex index = indices[i];
-    const DevicePtr former = std::exchange(granules_[index].mapped_at, places[i].address);
     arena.set_granule_at(places[i].address, index);
     if (places[i].moved == kNoGranule) {
-      Emit(EventKind::kGranuleMapped, index, places[i].address, arena);
+      EnterMapping(index, places[i].address, arena.pool().index);
     } else {
-      Emit(EventKind::kGranuleMoved, index, places[i].address, arena);
-      KeepOldMapping(arena, index, former);
+      const DevicePtr former = std::exchange(granules_[index].mapped_at, places[i].address);
+      Emit(EventKind::kGranuleMoved, index, places[i].address, arena.pool().index);
+      KeepOldMapping(index, former, arena.pool().index);
     }
   }
   return absl::OkStatus();
@@ -60,6 +60,10 @@ absl::StatusOr<GranuleIndex> GranulePool::Create(Bytes bytes, bool small, uint16
   OFFCUT_ASSIGN_OR_RETURN(const PhysicalHandle handle,
                           TimedCall(emitter_, DriverCall::kCreateMemory, 0,
                                     [&] { return driver_.CreateMemory(device_, bytes, {}); }));
+  return Add(handle, bytes, small, pool);
+}
+
+GranuleIndex GranulePool::Add(PhysicalHandle handle, Bytes bytes, bool small, uint16_t pool) {
   if (unused_.empty()) {
     OFFCUT_CHECK(granules_.size() < kSmallGranuleBit, "more granules than an event's id can name");
     unused_.push_back(static_cast<GranuleIndex>(granules_.size()));
@@ -67,7 +71,7 @@ absl::StatusOr<GranuleIndex> GranulePool::Create(Bytes bytes, bool small, uint16
   }
   const GranuleIndex index = unused_.back();
   unused_.pop_back();
-  granules_[index] = {.handle = handle, .bytes = bytes, .small = small};
+  granules_[index] = {.bytes = bytes, .handle = handle, .small = small};
   reserved_bytes_ += bytes;
   emitter_.Emit(
       {.bytes = bytes, .extra = EventId(index), .pool = pool, .kind = EventKind::kGranuleCreated});
@@ -80,11 +84,15 @@ absl::Status GranulePool::Open(absl::Span<const Place> places) {
     while (end < places.size() && places[end].address == places[end - 1].address + granularity_) {
       ++end;
     }
-    for (const DeviceIndex accessor : accessors_) {
-      OFFCUT_RETURN_IF_ERROR(
-          SetAccess(places[begin].address, (end - begin) * granularity_, accessor));
-    }
+    OFFCUT_RETURN_IF_ERROR(OpenToAll(places[begin].address, (end - begin) * granularity_));
     begin = end;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GranulePool::OpenToAll(DevicePtr address, Bytes bytes) {
+  for (const DeviceIndex accessor : accessors_) {
+    OFFCUT_RETURN_IF_ERROR(SetAccess(address, bytes, accessor));
   }
   return absl::OkStatus();
 }
@@ -100,16 +108,32 @@ absl::Status GranulePool::OpenTo(DeviceIndex peer) {
   }
   // Old mappings stay as they are: no new work comes to them.
   for (const Granule& granule : granules_) {
-    if (granule.mapped_at == 0) continue;
+    if (granule.mapped_at == 0 || granule.handle == 0) continue;
     OFFCUT_RETURN_IF_ERROR(SetAccess(granule.mapped_at, granule.bytes, peer));
   }
   accessors_.push_back(peer);
   return absl::OkStatus();
 }
 
-void GranulePool::KeepOldMapping(const Arena& arena, GranuleIndex index, DevicePtr address) {
+void GranulePool::EnterMapping(GranuleIndex index, DevicePtr address, uint16_t pool) {
+  granules_[index].mapped_at = address;
+  Emit(EventKind::kGranuleMapped, index, address, pool);
+}
+
+void GranulePool::KeepOldMapping(GranuleIndex index, DevicePtr address, uint16_t pool) {
   ++granules_[index].old_mappings;
-  Emit(EventKind::kOldMappingMade, index, address, arena);
+  Emit(EventKind::kOldMappingMade, index, address, pool);
+}
+
+void GranulePool::LeaveMapping(GranuleIndex index, DevicePtr address, uint16_t pool) {
+  Granule& granule = granules_[index];
+  if (granule.mapped_at == address) {
+    granule.mapped_at = 0;
+    Emit(EventKind::kGranuleUnmapped, index, address, pool);
+  } else {
+    --granule.old_mappings;
+    Emit(EventKind::kOldMappingRemoved, index, address, pool);
+  }
 }
 
 Bytes GranulePool::UnmapRange(Arena& arena, DevicePtr address, Bytes bytes) {
@@ -119,14 +143,8 @@ Bytes GranulePool::UnmapRange(Arena& arena, DevicePtr address, Bytes bytes) {
     OFFCUT_CHECK(index != kNoGranule, "unmaps an address where no granule is");
     if (!Unmap(place, granularity_)) return unmapped;
     arena.set_granule_at(place, kNoGranule);
-    Granule& granule = granules_[index];
-    if (granule.mapped_at == place) {
-      granule.mapped_at = 0;
-      Emit(EventKind::kGranuleUnmapped, index, place, arena);
-    } else {
-      --granule.old_mappings;
-      Emit(EventKind::kOldMappingRemoved, index, place, arena);
-    }
+    LeaveMapping(index, place, arena.pool().index);
+    const Granule& granule = granules_[index];
     if (granule.mapped_at == 0 && granule.old_mappings == 0) Release(index).IgnoreError();
   }
   return bytes;
@@ -150,26 +168,30 @@ absl::Status GranulePool::Release(GranuleIndex index) {
   const PhysicalHandle handle = granules_[index].handle;
   OFFCUT_RETURN_IF_ERROR(TimedCall(emitter_, DriverCall::kReleaseMemory, 0,
                                    [&] { return driver_.ReleaseMemory(handle); }));
+  Remove(index);
+  return absl::OkStatus();
+}
+
+void GranulePool::Remove(GranuleIndex index) {
   const uint32_t event_id = EventId(index);
   const Bytes bytes = granules_[index].bytes;
   granules_[index] = {};
   unused_.push_back(index);
   reserved_bytes_ -= bytes;
   emitter_.Emit({.bytes = bytes, .extra = event_id, .kind = EventKind::kGranuleReleased});
-  return absl::OkStatus();
 }
 
-void GranulePool::Emit(EventKind kind, GranuleIndex index, DevicePtr address, const Arena& arena) {
+void GranulePool::Emit(EventKind kind, GranuleIndex index, DevicePtr address, uint16_t pool) {
   emitter_.Emit({.address = address,
                  .bytes = granules_[index].bytes,
                  .extra = EventId(index),
-                 .pool = arena.pool().index,
+                 .pool = pool,
                  .kind = kind});
 }
 
 void GranulePool::ForEach(absl::FunctionRef<void(GranuleIndex, const Granule&)> visit) const {
   for (GranuleIndex index = 0; index < granules_.size(); ++index) {
-    if (granules_[index].handle != 0) visit(index, granules_[index]);
+    if (granules_[index].bytes != 0) visit(index, granules_[index]);
   }
 }
 

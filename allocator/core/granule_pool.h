@@ -28,11 +28,17 @@
 
 namespace offcut {
 
+// Where the memory of a segment comes from.
+enum class SegmentSource : uint8_t {
+  kDriver,      // cuMemAlloc: an address of its own; giving it back waits for the device
+  kOneGranule,  // a range of address space with one granule of its size mapped into it
+};
+
 class GranulePool {
  public:
   struct Granule {
-    PhysicalHandle handle = 0;  // 0: released, the index is free
-    Bytes bytes = 0;
+    Bytes bytes = 0;            // 0: released, the index is free
+    PhysicalHandle handle = 0;  // 0: memory with an address of its own (SegmentSource::kDriver)
     DevicePtr mapped_at = 0;    // its current mapping; 0: none
     uint32_t old_mappings = 0;  // besides that
     bool small = false;         // made for small requests
@@ -69,6 +75,16 @@ class GranulePool {
   // Tries again to release the granules without a mapping: those whose release the driver refused.
   void ReleaseUnmapped();
 
+  // --- Segments: one granule each, in a range of its own ---
+  // `small`: for small requests; `pool`: the index of the pool that it is for. All or nothing, as
+  // MapAll; but a mapping that could not be undone stays, an old one, and `stuck` gets the granule.
+  absl::StatusOr<GranuleIndex> NewSegment(SegmentSource source, Bytes bytes, bool small,
+                                          uint16_t pool,
+                                          absl::FunctionRef<void(GranuleIndex, DevicePtr)> stuck);
+  // The segment at `address`, whose granule NewSegment or `stuck` gave, is no more. If the driver
+  // fails, all is as it was. Requires: the device is done with it, or the source is kDriver.
+  absl::Status FreeSegment(GranuleIndex index, DevicePtr address, uint16_t pool);
+
   // From now on every granule, those mapped already and those to come, is open to `peer` too. On an
   // error, what was opened stays open, and later granules are not.
   absl::Status OpenTo(DeviceIndex peer);
@@ -81,16 +97,25 @@ class GranulePool {
  private:
   absl::Status SetAccess(DevicePtr address, Bytes bytes, DeviceIndex accessor);
   absl::StatusOr<GranuleIndex> Create(Bytes bytes, bool small, uint16_t pool);
+  // Enters memory that the driver gave us.
+  GranuleIndex Add(PhysicalHandle handle, Bytes bytes, bool small, uint16_t pool);
+  // And takes it out, once the driver has it back.
+  void Remove(GranuleIndex index);
+  absl::Status OpenToAll(DevicePtr address, Bytes bytes);
   bool Unmap(DevicePtr address, Bytes bytes);
   absl::Status Open(absl::Span<const Place> places);
-  // `address`: of a mapping that is not the granule's current one.
-  void KeepOldMapping(const Arena& arena, GranuleIndex index, DevicePtr address);
+  // The books of mappings. The granule's current one from now on:
+  void EnterMapping(GranuleIndex index, DevicePtr address, uint16_t pool);
+  // One that is not the granule's current one:
+  void KeepOldMapping(GranuleIndex index, DevicePtr address, uint16_t pool);
+  // Either is gone:
+  void LeaveMapping(GranuleIndex index, DevicePtr address, uint16_t pool);
   // A granule whose release fails stays, unmapped, in our books until ReleaseUnmapped.
   absl::Status Release(GranuleIndex index);
   uint32_t EventId(GranuleIndex index) const {
     return index | (granules_[index].small ? kSmallGranuleBit : 0);
   }
-  void Emit(EventKind kind, GranuleIndex index, DevicePtr address, const Arena& arena);
+  void Emit(EventKind kind, GranuleIndex index, DevicePtr address, uint16_t pool);
 
   Driver& driver_;
   const DeviceIndex device_;

@@ -22,6 +22,7 @@
 #include "allocator/config/config.h"
 #include "allocator/core/address_map.h"
 #include "allocator/core/block.h"
+#include "allocator/core/granule_pool.h"
 #include "allocator/core/pool.h"
 #include "allocator/core/state_view.h"
 #include "allocator/core/stream_ledger.h"
@@ -40,6 +41,7 @@ struct LayoutContext {
   AddressMap& address_map;
   Emitter& emitter;
   BlockStore& blocks;
+  GranulePool& granules;
   StreamLedger& streams;
   Bytes limit = 0;         // on reserved memory; kNoLimit: none
   Bytes largest_live = 0;  // the most live bytes there ever were, up to the last slow path
@@ -73,9 +75,14 @@ class Layout {
   // The steps for a request that Take could not serve, in order; see device_allocator_slow.cc for
   // those that the allocator itself takes.
   virtual absl::Span<const ReclaimStep> ladder() const = 0;
+  // Whether the step would do anything for the request. If not it is skipped, and with it the wait
+  // that it may begin with.
+  virtual bool Applies(ReclaimStep step, const Pool& pool, Bytes requested) const { return true; }
   // Takes one step for the request. OK if Take may succeed now. ResourceExhausted: memory or the
   // limit does not suffice, a later step may help; any other error ends the climb.
   virtual absl::Status TakeStep(ReclaimStep step, Pool& pool, Bytes requested) = 0;
+  // As Take, right after TakeStep returned, and before anything else happens.
+  virtual Block* TakeAfterStep(Pool& pool, Bytes requested) { return Take(pool, requested); }
   // Reserved memory by which a request would have to grow, if nothing that is free could serve it.
   virtual Bytes GrowthFor(Bytes requested) const = 0;
   // Gives memory back to the driver that no block lies in and that the epochs of all streams

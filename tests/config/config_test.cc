@@ -211,22 +211,27 @@ TEST(ConfigTest, FaultsInPytorchsVariablesAreWarningsAndTheRestIsRead) {
 TEST(ConfigTest, AnOptionThatNothingObeysIsWarnedAboutOnlyInOffcutConf) {
   EXPECT_THAT(ParseOffcut("max_split_size_mb:100")->warnings(),
               ElementsAre(AllOf(HasSubstr("max_split_size_mb has no effect"),
-                                HasSubstr("segments layout"))));
+                                HasSubstr("expandable_segments:False"))));
+  EXPECT_THAT(ParseOffcut("max_split_size_mb:100,expandable_segments:False")->warnings(),
+              IsEmpty());
   EXPECT_THAT(Config::Parse({.pytorch_alloc_conf = "max_split_size_mb:100"})->warnings(),
               IsEmpty());
   EXPECT_THAT(ParseOffcut("memory_limit_mb:100")->warnings(), IsEmpty());
 }
 
 TEST(ConfigTest, ALayoutThatIsNotBuiltIsRefusedWithItsOriginAndTheRemedy) {
-  const absl::StatusOr<LayoutKind> segments =
-      Config::Parse({.pytorch_cuda_alloc_conf = "expandable_segments:False"})->layout();
-  EXPECT_EQ(segments.status().code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(segments.status().message()),
-              AllOf(HasSubstr("expandable_segments:False (PYTORCH_CUDA_ALLOC_CONF)"),
-                    HasSubstr("remove"), HasSubstr("OFFCUT_CONF=expandable_segments:True")));
-  const absl::StatusOr<LayoutKind> async = ParseOffcut("backend:cudaMallocAsync")->layout();
+  const absl::StatusOr<LayoutKind> async =
+      Config::Parse({.pytorch_cuda_alloc_conf = "backend:cudaMallocAsync"})->layout();
   EXPECT_EQ(async.status().code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(async.status().message()), HasSubstr("async layout"));
+  EXPECT_THAT(std::string(async.status().message()),
+              AllOf(HasSubstr("async layout"),
+                    HasSubstr("backend:cudaMallocAsync (PYTORCH_CUDA_ALLOC_CONF)"),
+                    HasSubstr("remove"), HasSubstr("OFFCUT_CONF=backend:native")));
+}
+
+TEST(ConfigTest, ExpandableSegmentsSelectTheLayout) {
+  EXPECT_EQ(*Config::Parse({.pytorch_cuda_alloc_conf = "expandable_segments:False"})->layout(),
+            LayoutKind::kSegments);
   EXPECT_EQ(*ParseOffcut("expandable_segments:True,backend:native")->layout(), LayoutKind::kArena);
   EXPECT_EQ(*Config::Parse({.offcut_conf = "expandable_segments:True",
                             .pytorch_cuda_alloc_conf = "expandable_segments:False"})

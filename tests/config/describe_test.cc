@@ -32,7 +32,7 @@ TEST(DescribeTest, JsonTellsEveryOptionWithItsOrigin) {
       EXPECT_EQ(option["origin"], "OFFCUT_CONF");
     } else if (option["key"] == "max_split_size_mb") {
       EXPECT_EQ(option["origin"], "PYTORCH_ALLOC_CONF");
-      EXPECT_EQ(option["status"], "not yet");
+      EXPECT_EQ(option["status"], "segments layout");
     } else {
       EXPECT_EQ(option["origin"], "default");
     }

@@ -1,5 +1,7 @@
 // The n-th driver call fails, for every n: nothing crashes, nothing leaks, the books stay true.
 
+#include <tuple>
+
 #include "gtest/gtest.h"
 #include "tests/core/world.h"
 
@@ -34,23 +36,28 @@ void RunScenario(World& world) {
   for (size_t i = 4; i < blocks.size(); i += 2) world.Free(blocks[i]);
 }
 
-World::Options Machine() { return {.memory_bytes = 64 * kMiB, .lag_ns = 1'000'000}; }
+World::Options Machine(const char* conf) {
+  return {.memory_bytes = 64 * kMiB,
+          .lag_ns = 1'000'000,
+          .config = *Config::Parse({.offcut_conf = conf})};
+}
 
-class DriverFaultTest : public ::testing::TestWithParam<int> {};
+class DriverFaultTest : public ::testing::TestWithParam<std::tuple<const char*, int>> {};
 
 TEST_P(DriverFaultTest, EveryCallMayFailOnce) {
+  const auto [conf, cu_result] = GetParam();
   uint64_t calls = 0;
   {
-    World world(Machine());
+    World world(Machine(conf));
     const uint64_t before = world.driver.CallCount();
     RunScenario(world);
     calls = world.driver.CallCount() - before;
   }
-  ASSERT_GT(calls, 50u);
+  ASSERT_GT(calls, 20u);
   for (uint64_t nth = 1; nth <= calls; ++nth) {
     SCOPED_TRACE(nth);
-    World world(Machine());
-    world.driver.Inject({.nth = nth, .cu_result = GetParam()});
+    World world(Machine(conf));
+    world.driver.Inject({.nth = nth, .cu_result = cu_result});
     RunScenario(world);
     EXPECT_EQ(world.driver.FaultCount(), 1u);
     world.driver.ClearFaults();
@@ -63,8 +70,10 @@ TEST_P(DriverFaultTest, EveryCallMayFailOnce) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Results, DriverFaultTest,
-                         ::testing::Values(CudaResult::kOutOfMemory, CudaResult::kUnknown));
+INSTANTIATE_TEST_SUITE_P(Layouts, DriverFaultTest,
+                         ::testing::Combine(::testing::Values("", "expandable_segments:False"),
+                                            ::testing::Values(CudaResult::kOutOfMemory,
+                                                              CudaResult::kUnknown)));
 
 }  // namespace
 }  // namespace offcut

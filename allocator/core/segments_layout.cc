@@ -1,0 +1,140 @@
+#include "allocator/core/segments_layout.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "allocator/policy/sizes.h"
+
+namespace offcut {
+
+namespace native = policy::native;
+
+SegmentsLayout::SegmentsLayout(LayoutContext& context, SegmentSource source)
+    : Layout(context),
+      source_(source),
+      limits_{.max_split = context.config.max_split_size_mb().bytes(),
+              .max_non_split_rounding = context.config.max_non_split_rounding_mb().bytes()},
+      large_segment_(context.config.large_segment_size_mb().bytes()),
+      divisions_(context.config.roundup_power2_divisions()),
+      garbage_threshold_(context.config.garbage_collection_threshold()) {}
+
+SegmentsLayout::~SegmentsLayout() {
+  context_.granules.ReleaseUnmapped();
+  for (SegmentPool* pool : pools_) {
+    for (SegmentSet* set : {&pool->small, &pool->large}) {
+      for (const std::unique_ptr<Segment>& segment : set->segments) {
+        context_.address_map.Remove(segment->address());
+        // What the driver refuses now stays with the process.
+        context_.granules.FreeSegment(segment->granule, segment->address(), pool->index)
+            .IgnoreError();
+      }
+    }
+  }
+}
+
+std::unique_ptr<Pool> SegmentsLayout::NewPool(uint16_t index, StreamLedger::Stream& stream) {
+  auto pool = std::make_unique<SegmentPool>(index, stream, *this);
+  pools_.push_back(pool.get());
+  return pool;
+}
+
+// --- The hot path --------------------------------------------------------------------------------
+
+Bytes SegmentsLayout::BlockSize(Bytes requested) const {
+  return native::BlockSize(requested, divisions_.slots[native::DivisionSlot(requested)]);
+}
+
+Block* SegmentsLayout::Take(Pool& any_pool, Bytes requested) {
+  SegmentPool& pool = Cast(any_pool);
+  const Bytes size = BlockSize(requested);
+  SegmentSet& set = SetOf(pool, native::IsSmall(size));
+  if (garbage_threshold_ > 0) CountSearch(pool, set);
+  Block* const tile = set.free.FindBestFit(size);
+  if (tile == nullptr || !native::MayServe(tile->size, size, limits_)) return nullptr;
+  return TakeFrom(pool, set, tile, size);
+}
+
+Block* SegmentsLayout::TakeFrom(SegmentPool& pool, SegmentSet& set, Block* tile, Bytes size) {
+  set.free.Remove(tile);
+  const bool no_split = pool.private_pool != nullptr && pool.private_pool->no_split;
+  if (!no_split && native::ShouldSplit(tile->size, size, set.small, limits_)) {
+    EnterFree(set, context_.blocks.SplitOff(tile, size));
+  }
+  tile->state = BlockState::kLive;
+  return tile;
+}
+
+void SegmentsLayout::CountSearch(const SegmentPool& pool, const SegmentSet& set) {
+  if (context_.limit != kNoLimit && pool.private_pool == nullptr && !set.small) ++searches_;
+}
+
+void SegmentsLayout::GiveBack(Block* block, uint64_t epoch) {
+  SegmentPool& pool = Cast(*block->pool);
+  SegmentSet& set = SetOf(pool, block->small);
+  block->requested = 0;
+  block->state = BlockState::kFree;
+  block->epoch = epoch;
+  if (Block* const previous = block->previous;
+      previous != nullptr && previous->state == BlockState::kFree) {
+    set.free.Remove(previous);
+    context_.blocks.Absorb(previous, block);
+    block = previous;
+  }
+  if (Block* const next = block->next; next != nullptr && next->state == BlockState::kFree) {
+    set.free.Remove(next);
+    context_.blocks.Absorb(block, next);
+  }
+  EnterFree(set, block);
+}
+
+void SegmentsLayout::EnterFree(SegmentSet& set, Block* tile) {
+  tile->free_since = searches_;
+  set.free.Insert(tile);
+}
+
+// --- Questions -----------------------------------------------------------------------------------
+
+Bytes SegmentsLayout::GrowthFor(Bytes requested) const {
+  const Bytes bytes = native::SegmentSize(BlockSize(requested), large_segment_);
+  return source_ == SegmentSource::kOneGranule ? RoundUp(bytes, context_.properties.granularity)
+                                               : bytes;
+}
+
+Bytes SegmentsLayout::LargestFree(const Pool& any_pool) const {
+  const SegmentPool& pool = Cast(any_pool);
+  if (const Block* const tile = pool.large.free.FindLargest(); tile != nullptr) return tile->size;
+  const Block* const tile = pool.small.free.FindLargest();
+  return tile == nullptr ? 0 : std::min(tile->size, native::kSmallMax);
+}
+
+Layout::Range SegmentsLayout::RangeOf(const Block& block) const {
+  return {.address = block.segment->address(), .bytes = block.segment->bytes};
+}
+
+void SegmentsLayout::AddTo(StateView& view) const {
+  for (const SegmentPool* pool : pools_) {
+    for (const SegmentSet* set : {&pool->small, &pool->large}) {
+      set->free.ForEach([&](const Block& tile) {
+        view.free.push_back(
+            {.pool = pool->index, .small = set->small, .address = tile.address, .size = tile.size});
+      });
+      for (const std::unique_ptr<Segment>& segment : set->segments) {
+        StateView::ArenaView& arena = view.arenas.emplace_back(StateView::ArenaView{
+            .pool = pool->index,
+            .small = set->small,
+            .base = segment->address(),
+            .bytes = segment->bytes,
+            .granularity = segment->bytes,
+            .granules = {{.address = segment->address(), .index = segment->granule}}});
+        for (const Block* tile = segment->first; tile != nullptr; tile = tile->next) {
+          arena.tiles.push_back({.address = tile->address,
+                                 .size = tile->size,
+                                 .requested = tile->requested,
+                                 .state = tile->state});
+        }
+      }
+    }
+  }
+}
+
+}  // namespace offcut

@@ -1,0 +1,110 @@
+// SegmentsLayout: PyTorch's native allocator (2.11), step for step.
+//
+// Memory comes in segments, each for one pool and for small or for large requests, in the sizes of
+// policy/native_sizes.h. A request gets the best fit among the free blocks of its pool; its front
+// is handed out, and the rest split off if the rules say so. Freed blocks merge with free
+// neighbours at once. A segment goes back to the driver when it is one free block: all of them when
+// memory is out, the oldest above garbage_collection_threshold, oversize ones when
+// max_split_size_mb keeps them from serving anything else. Where several free blocks are equal the
+// one at the lowest address is taken, so the same requests with the same segments' addresses give
+// the same blocks as in PyTorch.
+//
+// Differs from PyTorch in one thing: a block that came free while the ladder was climbed serves a
+// request that PyTorch would fail.
+//
+// Not thread-safe: guarded by the device's lock.
+
+#ifndef OFFCUT_ALLOCATOR_CORE_SEGMENTS_LAYOUT_H_
+#define OFFCUT_ALLOCATOR_CORE_SEGMENTS_LAYOUT_H_
+
+#include <memory>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "allocator/core/free_index.h"
+#include "allocator/core/granule_pool.h"
+#include "allocator/core/layout.h"
+#include "allocator/core/segment.h"
+#include "allocator/policy/native_sizes.h"
+
+namespace offcut {
+
+class SegmentsLayout final : public Layout {
+ public:
+  SegmentsLayout(LayoutContext& context, SegmentSource source);
+  ~SegmentsLayout() override;
+
+  std::unique_ptr<Pool> NewPool(uint16_t index, StreamLedger::Stream& stream) override;
+  Block* Take(Pool& pool, Bytes requested) override;
+  Block* TakeAfterStep(Pool& pool, Bytes requested) override;
+  void GiveBack(Block* block, uint64_t epoch) override;
+  absl::Span<const ReclaimStep> ladder() const override;
+  bool Applies(ReclaimStep step, const Pool& pool, Bytes requested) const override;
+  absl::Status TakeStep(ReclaimStep step, Pool& pool, Bytes requested) override;
+  Bytes GrowthFor(Bytes requested) const override;
+  Bytes ReleaseIdle(const Pool* only) override;
+  absl::Status OpenTo(DeviceIndex peer) override { return context_.granules.OpenTo(peer); }
+  Bytes LargestFree(const Pool& pool) const override;
+  Range RangeOf(const Block& block) const override;
+  void AddTo(StateView& view) const override;
+
+ private:
+  // The segments of one pool for requests of one kind.
+  struct SegmentSet {
+    FreeIndex free;
+    std::vector<std::unique_ptr<Segment>> segments;
+    bool small = false;
+  };
+  struct SegmentPool final : Pool {
+    SegmentPool(uint16_t pool_index, StreamLedger::Stream& pool_stream, Layout& pool_layout)
+        : Pool(pool_index, pool_stream, pool_layout) {
+      small.small = true;
+    }
+    SegmentSet small;
+    SegmentSet large;
+  };
+
+  static SegmentPool& Cast(Pool& pool) { return static_cast<SegmentPool&>(pool); }
+  static const SegmentPool& Cast(const Pool& pool) { return static_cast<const SegmentPool&>(pool); }
+  static SegmentSet& SetOf(SegmentPool& pool, bool small) {
+    return small ? pool.small : pool.large;
+  }
+
+  Bytes BlockSize(Bytes requested) const;
+  void CountSearch(const SegmentPool& pool, const SegmentSet& set);
+  Block* TakeFrom(SegmentPool& pool, SegmentSet& set, Block* tile, Bytes size);
+  void EnterFree(SegmentSet& set, Block* tile);
+
+  // --- segments_growth.cc: the slow path ---
+  absl::Status GrowSlow(SegmentPool& pool, Bytes requested);
+  bool AboveGarbageThreshold() const;
+  Bytes GarbageThreshold() const;
+  void CollectGarbageSlow();
+  // Visits the segments of the default pools' large requests that are one free block, by (stream,
+  // size, address).
+  void ForEachCollectable(absl::FunctionRef<void(SegmentPool&, Block&)> visit) const;
+  absl::Status ReleaseFittingSlow(SegmentPool& pool, Bytes requested);
+  // The free block, a whole segment, goes back to the driver. Returns its bytes; 0 if it stays,
+  // because the device may not be done with it or the driver refused.
+  Bytes ReleaseSlow(SegmentPool& pool, SegmentSet& set, Block* tile);
+  Bytes ReleaseAllOf(SegmentPool& pool, SegmentSet& set);
+  void ForgetSegment(SegmentSet& set, const Segment* segment);
+  // PyTorch keeps the blocks of all streams together, in order of the streams' handles.
+  std::vector<SegmentPool*> PoolsByStream() const;
+
+  const SegmentSource source_;
+  const policy::native::SplitLimits limits_;
+  const Bytes large_segment_;
+  const Divisions divisions_;
+  const double garbage_threshold_;
+  std::vector<SegmentPool*> pools_;
+  // How often large requests searched the default pools for a block, if garbage is collected; the
+  // age of a free block is by how much this grew since.
+  uint32_t searches_ = 0;
+  // The segment that was made for the request that is being served.
+  Block* fresh_ = nullptr;
+};
+
+}  // namespace offcut
+
+#endif  // OFFCUT_ALLOCATOR_CORE_SEGMENTS_LAYOUT_H_
