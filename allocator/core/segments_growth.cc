@@ -132,7 +132,7 @@ Bytes SegmentsLayout::ReleaseSlow(SegmentPool& pool, SegmentSet& set, Block* til
   if (!segment->is_one_block()) return 0;
   const Bytes bytes = segment->bytes;
   if (!context_.granules.FreeSegment(segment->granule, tile->address, pool.index).ok()) return 0;
-  context_.address_map.Remove(tile->address);
+  context_.address_map.Remove(tile->address, bytes);
   if (tile->state == BlockState::kFree) set.free.Remove(tile);
   context_.blocks.Delete(tile);
   ForgetSegment(set, segment);

@@ -23,7 +23,7 @@ SegmentsLayout::~SegmentsLayout() {
   for (SegmentPool* pool : pools_) {
     for (SegmentSet* set : {&pool->small, &pool->large}) {
       for (const std::unique_ptr<Segment>& segment : set->segments) {
-        context_.address_map.Remove(segment->address());
+        context_.address_map.Remove(segment->address(), segment->bytes);
         // What the driver refuses now stays with the process.
         context_.granules.FreeSegment(segment->granule, segment->address(), pool->index)
             .IgnoreError();
