@@ -50,13 +50,18 @@ endfunction()
 
 # offcut_test(NAME units_test SRCS ... [DEPS ...] [LABELS ...] [GPU]) makes a GoogleTest program in
 # build/<preset>/tests/ part of the target offcut_tests, and tells ctest of it. GPU: needs a real
-# one, and is run by ./dev gpu-test.
+# one, and is run by ./dev gpu-test. The label `threads`: part of the target offcut_threads_tests
+# too, which the thread sanitizer watches.
 add_custom_target(offcut_tests)
+add_custom_target(offcut_threads_tests)
 function(offcut_test)
   cmake_parse_arguments(PARSE_ARGV 0 arg "GPU" "NAME" "SRCS;DEPS;LABELS")
   offcut_check_arguments()
   offcut_executable(NAME ${arg_NAME} SRCS ${arg_SRCS} DEPS ${arg_DEPS} GTest::gmock_main DIR ${CMAKE_BINARY_DIR}/tests)
   add_dependencies(offcut_tests ${arg_NAME})
+  if("threads" IN_LIST arg_LABELS)
+    add_dependencies(offcut_threads_tests ${arg_NAME})
+  endif()
   add_test(NAME ${arg_NAME} COMMAND ${arg_NAME} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   if(arg_GPU)
     list(APPEND arg_LABELS gpu)

@@ -1,12 +1,14 @@
-# ./dev build [TARGET...]: configures and builds $OFFCUT_PRESET (release, debug or asan). Sourced.
+# ./dev build [TARGET...]: configures and builds $OFFCUT_PRESET (release, debug, asan or tsan). Sourced.
 
 build() {
   setup_cxx
+  local abseil="$ABSEIL"
+  [[ "$PRESET" != tsan ]] || abseil="$ABSEIL_TSAN"
   local options=(
-    "-DOFFCUT_DEPS_DIR=$ABSEIL;$ZSTD"
+    "-DOFFCUT_DEPS_DIR=$abseil;$ZSTD"
     "-DOFFCUT_CUDA_INCLUDE_DIRS=$CUDA_INCLUDE"
   )
-  if [[ "$PRESET" != asan ]]; then
+  if [[ "$PRESET" != ?san ]]; then
     setup_python
     setup_web
     options+=("-DOFFCUT_PYTHON=$PYTHON")

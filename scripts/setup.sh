@@ -14,6 +14,8 @@ name_parts() {
   compiler="$(g++ -dumpfullversion)"
   python="$("$BASE_PYTHON" -V)"
   ABSEIL="$CACHE/abseil-20220623-$(key_of - "$scripts"/{build_abseil,source_package}.sh <<<"$compiler")"
+  # The thread sanitizer must see how absl::Mutex orders threads.
+  ABSEIL_TSAN="$ABSEIL-tsan"
   ZSTD="$CACHE/zstd-1.5-$(key_of - "$scripts"/{build_zstd,source_package}.sh <<<"$compiler")"
   TOOLS="$CACHE/tools-$(key_of - "$scripts"/{build_tools.sh,requirements_tools.txt} <<<"$python")"
   OUR_PYTHON="$CACHE/python-$(key_of - "$scripts/requirements_python.txt" <<<"$python")"
@@ -27,6 +29,10 @@ setup_cxx() {
   setup_packages
   setup_part zstd "$ZSTD" "$ROOT/scripts/build_zstd.sh" "$ZSTD"
   setup_part abseil "$ABSEIL" "$ROOT/scripts/build_abseil.sh" "$ABSEIL"
+  if [[ "$PRESET" == tsan ]]; then
+    setup_part "abseil for the thread sanitizer" "$ABSEIL_TSAN" \
+      env CXXFLAGS=-fsanitize=thread "$ROOT/scripts/build_abseil.sh" "$ABSEIL_TSAN"
+  fi
   setup_part "tools (linters, Node.js, CUDA headers)" "$TOOLS" "$ROOT/scripts/build_tools.sh" "$TOOLS" "$BASE_PYTHON"
 }
 

@@ -1,4 +1,4 @@
-# ./dev test [--quick] [FILTER]. Sourced.
+# ./dev test [--quick | --full] [--again] [FILTER]. Sourced.
 #
 # Every step leaves its results in a folder of its own, and scripts/count_tests.py adds them up at
 # the end. The slow steps are not run again while their inputs are those with which they last
@@ -8,16 +8,17 @@
 # `|| return`.
 
 RESULTS="$BUILD/results"
-ASAN_BUILD="$ROOT/build/asan"
-[[ -z "${OFFCUT_BUILD_DIR:-}" ]] || ASAN_BUILD="$OFFCUT_BUILD_DIR-asan"
+# Of each of the two tests of random programs, with --full.
+FULL_FUZZ_OPERATIONS=10000000
 
 test_all() {
-  local quick="" filter="" argument
+  local quick="" full="" filter="" argument
   again=""
-  [[ "$PRESET" != asan ]] || quick=1 # an unsanitized Python cannot load what was sanitized
+  [[ "$PRESET" != ?san ]] || quick=1 # an unsanitized Python cannot load what was sanitized
   for argument in "$@"; do
     case "$argument" in
       --quick) quick=1 ;;
+      --full) full=1 ;;
       --again) again=1 ;;
       -*) die "unknown option $argument; ./dev help" ;;
       *) filter="$argument" ;;
@@ -34,10 +35,14 @@ test_all() {
       step structure "structure" run_pytest structure tests/structure tests/scripts
       step lint "lint" "$ROOT/dev" lint
       cached_step viewer "viewer tests" "allocator visualizer tests/web tests/browser tests/golden" run_viewer_tests
-      cached_step sanitized "C++ tests, sanitized" "allocator visualizer/cli tests :!tests/python :!tests/structure :!tests/web" run_sanitized
+      cached_step sanitized "C++ tests, sanitized" "allocator visualizer/cli tests :!tests/python :!tests/structure :!tests/web" \
+        run_sanitized sanitized asan offcut_tests ""
+      cached_step threads "C++ tests, thread sanitizer" "allocator tests :!tests/python :!tests/structure :!tests/web" \
+        run_sanitized threads tsan offcut_threads_tests '^threads$'
       cached_step python "Python tests" "allocator pytorch_plugin visualizer tests/python tests/golden" \
         run_pytest python --durations 5 tests/python
     fi
+    [[ -z "$full" ]] || step fuzz "random programs, $FULL_FUZZ_OPERATIONS operations" run_fuzz
   fi
   "$PYTHON" "$ROOT/scripts/count_tests.py" "$RESULTS"/*
 }
@@ -82,10 +87,11 @@ cached_step() {
 
 # Each program writes its counts to results/cxx, too (cmake/offcut.cmake).
 run_ctest() {
-  local build="$1" filter="$2"
+  local build="$1" filter="$2" labels="${3:-}"
   # No tests is no failure: a filter may name Python tests only.
   ctest --test-dir "$build" --parallel "$JOBS" --output-on-failure --no-tests=ignore \
-    --label-exclude '^gpu$' ${filter:+--tests-regex "$filter"} --output-junit "$build/results/cxx/ctest.xml"
+    --label-exclude '^gpu$' ${labels:+--label-regex "$labels"} ${filter:+--tests-regex "$filter"} \
+    --output-junit "$build/results/cxx/ctest.xml"
 }
 
 # run_pytest FOLDER ARGUMENTS...: FOLDER is that of the results.
@@ -110,11 +116,20 @@ run_viewer_tests() (
   return "$status"
 )
 
+# run_sanitized FOLDER PRESET TARGET LABELS: builds TARGET and runs the tests whose labels match.
+# FOLDER is that of the results.
 run_sanitized() {
-  local status=0
-  rm -rf "$ASAN_BUILD/results"
-  OFFCUT_PRESET=asan OFFCUT_BUILD_DIR="$ASAN_BUILD" "$ROOT/dev" build offcut_tests || return
-  UBSAN_OPTIONS=print_stacktrace=1 run_ctest "$ASAN_BUILD" "" || status=$?
-  cp "$ASAN_BUILD"/results/cxx/* "$RESULTS/sanitized/"
+  local folder="$1" preset="$2" target="$3" labels="$4" status=0 build="$ROOT/build/$2"
+  [[ -z "${OFFCUT_BUILD_DIR:-}" ]] || build="$OFFCUT_BUILD_DIR-$preset"
+  rm -rf "$build/results"
+  OFFCUT_PRESET="$preset" OFFCUT_BUILD_DIR="$build" "$ROOT/dev" build "$target" || return
+  UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS="suppressions=$ROOT/scripts/tsan_suppressions.txt" \
+    run_ctest "$build" "" "$labels" || status=$?
+  cp "$build"/results/cxx/* "$RESULTS/$folder/"
   return "$status"
+}
+
+run_fuzz() {
+  OFFCUT_FUZZ_OPERATIONS="$FULL_FUZZ_OPERATIONS" OFFCUT_FUZZ_JOBS="$JOBS" \
+    GTEST_OUTPUT="json:$RESULTS/fuzz/fuzz_test.json" "$BUILD/tests/fuzz_test"
 }

@@ -5,12 +5,8 @@
 // Prints the operations per second; or, with exit status 1, the first failing program, minimised,
 // as a test for regression_test.cc.
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <vector>
 
 #include "tests/fuzz/fuzzer.h"
 #include "tests/fuzz/generator.h"
@@ -31,39 +27,18 @@ int FuzzAndPrint(const FuzzOptions& options) {
   return report.failure.empty() ? 0 : 1;
 }
 
-// `jobs` processes share the operations; each begins at seeds of its own.
-int FuzzInJobs(FuzzOptions options, int jobs) {
-  constexpr uint64_t kSeedsApart = uint64_t{1} << 40;
-  options.operations /= static_cast<uint64_t>(jobs);
-  std::vector<pid_t> children;
-  for (int job = 0; job < jobs; ++job, options.seed += kSeedsApart) {
-    const pid_t child = fork();
-    if (child < 0) return 2;
-    if (child == 0) _exit(FuzzAndPrint(options));
-    children.push_back(child);
-  }
-  int worst = 0;
-  for (const pid_t child : children) {
-    int status = 0;
-    if (waitpid(child, &status, 0) < 0 || !WIFEXITED(status)) return 2;
-    worst = std::max(worst, WEXITSTATUS(status));
-  }
-  return worst;
-}
-
 }  // namespace
 }  // namespace offcut::fuzz
 
 int main(int argc, char** argv) {
   offcut::fuzz::FuzzOptions options = {.operations = 200'000};
-  int jobs = 1;
   bool print = false;
   CLI::App app("Fuzzes the allocator's core on a simulated machine.");
   app.add_option("--operations", options.operations, "At least so many, in all");
   app.add_option("--seed", options.seed, "Of the first program");
   app.add_option("--threads", options.threads, "Threads at work on one machine")
       ->check(CLI::Range(1, 64));
-  app.add_option("--jobs", jobs, "Processes, each with programs of its own")
+  app.add_option("--jobs", options.jobs, "Processes, each with programs of its own")
       ->check(CLI::Range(1, 256));
   app.add_option("--check-every", options.check_every,
                  "Operations between two looks at the whole state; 0: as each program says");
@@ -74,5 +49,5 @@ int main(int argc, char** argv) {
         "%s", offcut::fuzz::ToCxxTest(offcut::fuzz::Generate(options.seed), "Printed", "").c_str());
     return 0;
   }
-  return offcut::fuzz::FuzzInJobs(options, jobs);
+  return offcut::fuzz::FuzzAndPrint(options);
 }

@@ -4,12 +4,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <memory>
 #include <new>
+#include <vector>
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/lsan_interface.h>
@@ -38,55 +42,56 @@ struct Told {
   char message[4096] = {};  // what went wrong; "" so far
 };
 
-class SharedTold {
- public:
-  SharedTold() {
-    void* memory =
-        mmap(nullptr, sizeof(Told), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    OFFCUT_CHECK(memory != MAP_FAILED, "no memory to share with a child");
-    told_ = new (memory) Told();
-  }
-  ~SharedTold() { munmap(told_, sizeof(Told)); }
-  SharedTold(const SharedTold&) = delete;
-  SharedTold& operator=(const SharedTold&) = delete;
-  Told* operator->() { return told_; }
-
- private:
-  Told* told_;
-};
-
 void Tell(Told& told, absl::string_view message) {
   const size_t length = std::min(message.size(), sizeof(told.message) - 1);
   std::memcpy(told.message, message.data(), length);
   told.message[length] = 0;
 }
 
-// Runs `body` in a child; it tells what goes wrong, and restarts the alarm as it makes progress.
-// Returns what went wrong, or "".
-std::string RunInChild(SharedTold& told, bool quiet, absl::FunctionRef<void()> body) {
-  std::fflush(nullptr);
-  const pid_t child = fork();
-  OFFCUT_CHECK(child >= 0, "no child process");
-  if (child == 0) {
+// A process that runs a function, and what it tells.
+class Child {
+ public:
+  // `quiet`: its standard error is thrown away.
+  Child(bool quiet, absl::FunctionRef<void(Told&)> body) {
+    void* const memory =
+        mmap(nullptr, sizeof(Told), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    OFFCUT_CHECK(memory != MAP_FAILED, "no memory to share with a child");
+    told_ = new (memory) Told();
+    std::fflush(nullptr);
+    process_ = fork();
+    OFFCUT_CHECK(process_ >= 0, "no child process");
+    if (process_ != 0) return;
     if (quiet && std::freopen("/dev/null", "w", stderr) == nullptr) _exit(2);
     alarm(kHangSeconds);
-    body();
+    body(*told_);
 #if defined(__SANITIZE_ADDRESS__)
-    if (__lsan_do_recoverable_leak_check() != 0)
-      Tell(*told.operator->(), "leak: heap memory is lost");
+    if (__lsan_do_recoverable_leak_check() != 0) Tell(*told_, "leak: heap memory is lost");
 #endif
     _exit(0);
   }
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0) OFFCUT_CHECK(errno == EINTR, "the child is lost");
-  if (told->message[0] != 0) return told->message;
-  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM) return "hang: the program does not end";
-  if (WIFSIGNALED(status)) {
-    return absl::StrCat("crash: signal ", WTERMSIG(status), " (", strsignal(WTERMSIG(status)), ")");
+  ~Child() { munmap(told_, sizeof(Told)); }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  // Waits for its end. What went wrong, or "". Once.
+  std::string Failure() {
+    int status = 0;
+    while (waitpid(process_, &status, 0) < 0) OFFCUT_CHECK(errno == EINTR, "the child is lost");
+    if (told_->message[0] != 0) return told_->message;
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM) return "hang: the program does not end";
+    if (WIFSIGNALED(status)) {
+      return absl::StrCat("crash: signal ", WTERMSIG(status), " (", strsignal(WTERMSIG(status)),
+                          ")");
+    }
+    if (WEXITSTATUS(status) != 0) return absl::StrCat("crash: exit status ", WEXITSTATUS(status));
+    return "";
   }
-  if (WEXITSTATUS(status) != 0) return absl::StrCat("crash: exit status ", WEXITSTATUS(status));
-  return "";
-}
+  const Told& told() const { return *told_; }
+
+ private:
+  Told* told_;
+  pid_t process_;
+};
 
 absl::string_view WitnessOf(absl::string_view failure) {
   return failure.substr(0, failure.find(':'));
@@ -135,24 +140,35 @@ std::string Describe(uint64_t seed, const std::string& failure, const FuzzOption
 }  // namespace
 
 std::optional<std::string> FailureOf(const Program& program, const Replacements& replacements) {
-  SharedTold told;
-  const std::string failure = RunInChild(told, /*quiet=*/true, [&] {
+  Child child(/*quiet=*/true, [&](Told& told) {
     const absl::Status status = RunProgram(program, replacements);
-    if (!status.ok()) Tell(*told.operator->(), status.message());
+    if (!status.ok()) Tell(told, status.message());
   });
-  if (failure.empty()) return std::nullopt;
-  return failure;
+  const std::string failure = child.Failure();
+  return failure.empty() ? std::nullopt : std::optional(failure);
 }
 
 FuzzReport Fuzz(const FuzzOptions& options) {
+  constexpr uint64_t kSeedsApart = uint64_t{1} << 40;
   const auto start = std::chrono::steady_clock::now();
-  SharedTold told;
-  const std::string failure =
-      RunInChild(told, /*quiet=*/false, [&] { FuzzInChild(options, *told.operator->()); });
+  FuzzOptions job = options;
+  job.operations = options.operations / static_cast<uint64_t>(options.jobs) + 1;
+  std::vector<std::unique_ptr<Child>> children;
+  for (int i = 0; i < options.jobs; ++i, job.seed += kSeedsApart) {
+    children.push_back(std::make_unique<Child>(
+        /*quiet=*/false, [&](Told& told) { FuzzInChild(job, told); }));
+  }
+  FuzzReport report;
+  for (const std::unique_ptr<Child>& child : children) {
+    const std::string failure = child->Failure();
+    report.operations += child->told().operations;
+    report.programs += child->told().programs;
+    if (!failure.empty() && report.failure.empty()) {
+      report.failure = Describe(child->told().seed, failure, options);
+    }
+  }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  FuzzReport report = {
-      .operations = told->operations, .programs = told->programs, .seconds = seconds.count()};
-  if (!failure.empty()) report.failure = Describe(told->seed, failure, options);
+  report.seconds = seconds.count();
   return report;
 }
 

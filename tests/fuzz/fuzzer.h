@@ -19,6 +19,7 @@ struct FuzzOptions {
   uint64_t operations = 0;  // at least so many
   uint64_t seed = 1;        // of the first program
   int threads = 1;          // more than one: all on one machine, at once
+  int jobs = 1;             // processes that share the operations, with seeds far apart
   // Operations between two looks at the whole state; 0: as the program's setup says.
   uint32_t check_every = 0;
   Replacements replacements;
