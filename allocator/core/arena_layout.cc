@@ -29,7 +29,7 @@ ArenaLayout::~ArenaLayout() {
 }
 
 std::unique_ptr<Pool> ArenaLayout::NewPool(uint16_t index, StreamLedger::Stream& stream) {
-  auto pool = std::make_unique<ArenaPool>(index, stream, *this, context_.blocks);
+  auto pool = std::make_unique<ArenaPool>(index, stream, *this);
   pools_.push_back(pool.get());
   return pool;
 }

@@ -56,9 +56,8 @@ class ArenaLayout final : public Layout {
     bool small = false;
   };
   struct ArenaPool final : Pool {
-    ArenaPool(uint16_t pool_index, StreamLedger::Stream& pool_stream, ArenaLayout& pool_layout,
-              BlockStore& store)
-        : Pool(pool_index, pool_stream, pool_layout), slabs(store) {
+    ArenaPool(uint16_t pool_index, StreamLedger::Stream& pool_stream, ArenaLayout& pool_layout)
+        : Pool(pool_index, pool_stream, pool_layout) {
       small.small = true;
     }
     ArenaSet small;

@@ -1,37 +1,37 @@
 #include "allocator/core/slab.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace offcut {
 
 SlabSet::~SlabSet() {
   for (Slab* slab : slabs_) delete slab;
+  for (Slab* slab : spare_) {
+    while (slab != nullptr) delete std::exchange(slab, slab->next);
+  }
 }
 
 void SlabSet::AddSlow(Block* tile, size_t slot_class) {
-  const Bytes slot_size = policy::SlotSize(slot_class);
-  Slab* slab = new Slab();
+  Slab* const slab = NewSlab(slot_class);
   slab->tile = tile;
-  slab->slot_class = slot_class;
-  slab->slots = static_cast<uint32_t>(tile->size / slot_size);
   slab->free_slots = slab->slots;
-  slab->all_slots.reserve(slab->slots);
+  slab->epoch = 0;
   tile->slab = slab;
-  for (uint32_t i = 0; i < slab->slots; ++i) {
-    Block* slot = store_.New();
-    slot->address = tile->address + i * slot_size;
-    slot->size = slot_size;
-    slot->pool = tile->pool;
-    slot->arena = tile->arena;
-    slot->slab = slab;
-    slot->state = BlockState::kFree;
-    slab->all_slots.push_back(slot);
+  // From the end, so that the lowest address is taken first.
+  slab->first_free = nullptr;
+  for (uint32_t i = slab->slots; i-- > 0;) {
+    Block& slot = slab->all_slots[i];
+    slot = {.address = tile->address + i * policy::SlotSize(slot_class),
+            .size = policy::SlotSize(slot_class),
+            .pool = tile->pool,
+            .arena = tile->arena,
+            .next = slab->first_free,
+            .slab = slab,
+            .state = BlockState::kFree};
+    slab->first_free = &slot;
   }
-  // So that the lowest address is taken first.
-  for (auto slot = slab->all_slots.rbegin(); slot != slab->all_slots.rend(); ++slot) {
-    (*slot)->next = slab->first_free;
-    slab->first_free = *slot;
-  }
+  slab->place = slabs_.size();
   slabs_.push_back(slab);
   Link(slab);
 }
@@ -75,14 +75,26 @@ void SlabSet::Unlink(Slab* slab) {
   slab->previous = slab->next = nullptr;
 }
 
+Slab* SlabSet::NewSlab(size_t slot_class) {
+  if (Slab* const slab = spare_[slot_class]; slab != nullptr) {
+    spare_[slot_class] = std::exchange(slab->next, nullptr);
+    return slab;
+  }
+  const Bytes slots = policy::SlabSize(slot_class) / policy::SlotSize(slot_class);
+  return new Slab{.slot_class = slot_class,
+                  .slots = static_cast<uint32_t>(slots),
+                  .all_slots = std::make_unique<Block[]>(slots)};
+}
+
 Block* SlabSet::Dissolve(Slab* slab) {
   Unlink(slab);
-  for (Block* slot : slab->all_slots) store_.Delete(slot);
-  Block* tile = slab->tile;
+  slabs_.back()->place = slab->place;
+  slabs_[slab->place] = slabs_.back();
+  slabs_.pop_back();
+  slab->next = std::exchange(spare_[slab->slot_class], slab);
+  Block* const tile = std::exchange(slab->tile, nullptr);
   tile->slab = nullptr;
   tile->epoch = slab->epoch;
-  slabs_.erase(std::find(slabs_.begin(), slabs_.end(), slab));
-  delete slab;
   return tile;
 }
 

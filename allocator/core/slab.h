@@ -1,7 +1,9 @@
 // Slab: a tile of a small requests' arena, cut into equal slots; SlabSet: the slabs of one pool.
 //
 // Owns the slots' Blocks and which of them are free. Does not map or grow: its owner hands it tiles
-// and takes back those that it no longer needs. Not thread-safe: guarded by the device's lock.
+// and takes back those that it no longer needs. What a slab needs of the host's memory is kept when
+// it goes, and serves the next one of its class: a steady state allocates nothing from the heap.
+// Not thread-safe: guarded by the device's lock.
 //
 // Invariant: free slots + taken slots == slots of the slab, and a slab is in its class's list if
 // and only if it has a free slot.
@@ -11,6 +13,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -25,17 +28,18 @@ struct Slab {
   size_t slot_class = 0;
   uint32_t slots = 0;
   uint32_t free_slots = 0;
-  uint64_t epoch = 0;             // of the last free of a slot, as Block::epoch
-  Block* first_free = nullptr;    // last in, first out: the slot freed last is the warmest
-  std::vector<Block*> all_slots;  // by address
-  // In the list of its class.
+  uint64_t epoch = 0;                  // of the last free of a slot, as Block::epoch
+  std::unique_ptr<Block[]> all_slots;  // by address
+  Block* first_free = nullptr;         // last in, first out: the slot freed last is the warmest
+  size_t place = 0;                    // in the list of all slabs
+  // In the list of its class, of those with free slots or of those that are spare.
   Slab* previous = nullptr;
   Slab* next = nullptr;
 };
 
 class SlabSet {
  public:
-  explicit SlabSet(BlockStore& store) : store_(store) {}
+  SlabSet() = default;
   SlabSet(const SlabSet&) = delete;
   SlabSet& operator=(const SlabSet&) = delete;
   ~SlabSet();
@@ -56,12 +60,12 @@ class SlabSet {
   void AddSlow(Block* tile, size_t slot_class);
 
   // Takes a slot back, in use up to `epoch`. Returns the slab's tile if the slab is empty now and
-  // its class has another free slot elsewhere: the slab is gone, and the tile, which bears the epoch
-  // up to which any of its slots was in use, is the caller's to give back.
+  // its class has another free slot elsewhere: the slab is gone, and the tile, which bears the
+  // epoch up to which any of its slots was in use, is the caller's to give back.
   Block* GiveBack(Block* slot, uint64_t epoch);
 
-  // Removes all empty slabs; `give_back` gets their tiles, each with the epoch up to which it was in
-  // use.
+  // Removes all empty slabs; `give_back` gets their tiles, each with the epoch up to which it was
+  // in use.
   void RemoveEmptySlow(absl::FunctionRef<void(Block*)> give_back);
 
   void ForEach(absl::FunctionRef<void(const Slab&)> visit) const;
@@ -69,12 +73,13 @@ class SlabSet {
  private:
   void Link(Slab* slab);
   void Unlink(Slab* slab);
-  // Returns the tile; the slab is deleted.
+  Slab* NewSlab(size_t slot_class);
+  // Requires: all its slots are free. Returns the tile; the slab is spare.
   Block* Dissolve(Slab* slab);
 
-  BlockStore& store_;
   std::array<Slab*, policy::kSlotClasses> with_free_{};
-  std::vector<Slab*> slabs_;
+  std::array<Slab*, policy::kSlotClasses> spare_{};
+  std::vector<Slab*> slabs_;  // without the spare ones
 };
 
 }  // namespace offcut

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/types/span.h"
 #include "allocator/core/pool.h"
 #include "allocator/core/slab.h"
 
@@ -40,11 +41,11 @@ StateView::ArenaView ViewOf(const Arena& arena, bool small) {
                                                                    .state = tile->state});
     if (tile->state != BlockState::kSlab) continue;
     out.free_slots = tile->slab->free_slots;
-    for (const Block* slot : tile->slab->all_slots) {
-      out.slots.push_back({.address = slot->address,
-                           .size = slot->size,
-                           .requested = slot->requested,
-                           .state = slot->state});
+    for (const Block& slot : absl::MakeConstSpan(tile->slab->all_slots.get(), tile->slab->slots)) {
+      out.slots.push_back({.address = slot.address,
+                           .size = slot.size,
+                           .requested = slot.requested,
+                           .state = slot.state});
     }
   }
   for (DevicePtr address = arena.base(); address < arena.end(); address += arena.granularity()) {
