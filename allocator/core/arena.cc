@@ -6,29 +6,38 @@
 
 namespace offcut {
 
-Arena::Arena(DevicePtr base, Bytes bytes, Bytes granularity, Pool& pool, FreeIndex& free,
-             BlockStore& store)
+namespace {
+
+ArenaPool& PoolOf(const Block& tile) { return static_cast<ArenaPool&>(*tile.pool); }
+
+// Tiles that become one where they are neighbours.
+bool OfOneKind(const Block& a, const Block& b) {
+  return a.state == b.state && (a.state == BlockState::kGap || a.pool == b.pool);
+}
+
+}  // namespace
+
+Arena::Arena(DevicePtr base, Bytes bytes, Bytes granularity, bool small, BlockStore& store)
     : base_(base),
       bytes_(bytes),
       granularity_(granularity),
-      pool_(pool),
-      free_(free),
+      small_(small),
       store_(store),
       first_(store.New()),
       granules_(bytes / granularity, kNoGranule) {
   first_->address = base;
   first_->size = bytes;
   first_->arena = this;
-  first_->pool = &pool;
   first_->state = BlockState::kGap;
   Index(first_);
 }
 
 Block* Arena::TakeFront(Block* free_tile, Bytes size, BlockState state) {
-  free_.Remove(free_tile);
+  FreeIndex& free = PoolOf(*free_tile).free(small_);
+  free.Remove(free_tile);
   if (free_tile->size > size) {
-    // No free neighbour can follow, so the rest merges with nothing.
-    free_.Insert(SplitOff(free_tile, size));
+    // No free neighbour of the pool can follow, so the rest merges with nothing.
+    free.Insert(SplitOff(free_tile, size));
   }
   free_tile->state = state;
   return free_tile;
@@ -40,16 +49,25 @@ Block* Arena::GiveBack(Block* tile, uint64_t epoch) {
   return Settle(tile);
 }
 
-Block* Arena::GapBecameFree(DevicePtr address, Bytes bytes, uint64_t epoch) {
+Block* Arena::GapBecameFree(DevicePtr address, Bytes bytes, ArenaPool& pool, uint64_t epoch) {
   Block* tile = CutOut(GapAt(address), address, bytes);
   tile->state = BlockState::kFree;
+  tile->pool = &pool;
   tile->epoch = epoch;
   return Settle(tile);
+}
+
+void Arena::Adopt(Block* free_tile, DevicePtr address, Bytes bytes, ArenaPool& pool) {
+  Block* tile = CutOut(free_tile, address, bytes);
+  tile->pool = &pool;
+  tile->epoch = 0;
+  Settle(tile);
 }
 
 void Arena::FreeBecameGap(Block* free_tile, DevicePtr address, Bytes bytes) {
   Block* tile = CutOut(free_tile, address, bytes);
   tile->state = BlockState::kGap;
+  tile->pool = nullptr;
   tile->epoch = 0;
   Settle(tile);
 }
@@ -61,9 +79,10 @@ Block* Arena::FreeBecameOld(Block* free_tile, DevicePtr address, Bytes bytes, ui
   return tile;
 }
 
-Block* Arena::GapBecameOld(DevicePtr address, Bytes bytes, uint64_t epoch) {
+Block* Arena::GapBecameOld(DevicePtr address, Bytes bytes, ArenaPool& pool, uint64_t epoch) {
   Block* tile = CutOut(GapAt(address), address, bytes);
   tile->state = BlockState::kOld;
+  tile->pool = &pool;
   tile->epoch = epoch;
   return tile;
 }
@@ -71,6 +90,7 @@ Block* Arena::GapBecameOld(DevicePtr address, Bytes bytes, uint64_t epoch) {
 Block* Arena::OldBecameGap(Block* old_tile, Bytes bytes) {
   Block* const rest = old_tile->size > bytes ? SplitOff(old_tile, bytes) : nullptr;
   old_tile->state = BlockState::kGap;
+  old_tile->pool = nullptr;
   old_tile->epoch = 0;
   Settle(old_tile);
   return rest;
@@ -102,7 +122,7 @@ Block* Arena::SplitOff(Block* tile, Bytes size) {
   rest->address = tile->address + size;
   rest->size = tile->size - size;
   rest->arena = this;
-  rest->pool = &pool_;
+  rest->pool = tile->pool;
   rest->epoch = tile->epoch;
   rest->state = tile->state;
   rest->previous = tile;
@@ -122,11 +142,11 @@ void Arena::Absorb(Block* tile, Block* next) {
 }
 
 Block* Arena::Settle(Block* tile) {
-  if (Block* next = tile->next; next != nullptr && next->state == tile->state) {
+  if (Block* next = tile->next; next != nullptr && OfOneKind(*next, *tile)) {
     Unindex(next);
     Absorb(tile, next);
   }
-  if (Block* previous = tile->previous; previous != nullptr && previous->state == tile->state) {
+  if (Block* previous = tile->previous; previous != nullptr && OfOneKind(*previous, *tile)) {
     Unindex(previous);
     Absorb(previous, tile);
     tile = previous;
@@ -136,12 +156,12 @@ Block* Arena::Settle(Block* tile) {
 }
 
 void Arena::Index(Block* tile) {
-  if (tile->state == BlockState::kFree) free_.Insert(tile);
+  if (tile->state == BlockState::kFree) PoolOf(*tile).free(small_).Insert(tile);
   if (tile->state == BlockState::kGap) gaps_.insert(tile);
 }
 
 void Arena::Unindex(Block* tile) {
-  if (tile->state == BlockState::kFree) free_.Remove(tile);
+  if (tile->state == BlockState::kFree) PoolOf(*tile).free(small_).Remove(tile);
   if (tile->state == BlockState::kGap) gaps_.erase(tile);
 }
 

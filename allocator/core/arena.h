@@ -5,7 +5,7 @@
 //
 // Invariants (audit.cc recomputes them):
 //   the tiles cover [base, base + bytes) without overlap, in order of address
-//   no two neighbours are both free, no two are both gaps
+//   no two neighbours are both free and of one pool, no two are both gaps
 //   gaps and old tiles begin and end at multiples of the granularity
 //   a granule is mapped if and only if neither a gap nor an old tile covers it
 
@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "allocator/base/units.h"
+#include "allocator/core/arena_pool.h"
 #include "allocator/core/block.h"
-#include "allocator/core/free_index.h"
 
 namespace offcut {
 
@@ -28,15 +28,14 @@ inline constexpr GranuleIndex kNoGranule = 0xFFFFFFFF;
 
 class Arena {
  public:
-  // All gap. `free`, `store` and `pool`, which it belongs to, outlive the arena.
-  Arena(DevicePtr base, Bytes bytes, Bytes granularity, Pool& pool, FreeIndex& free,
-        BlockStore& store);
+  // All gap. `small`: for small requests. `store` and all pools outlive the arena.
+  Arena(DevicePtr base, Bytes bytes, Bytes granularity, bool small, BlockStore& store);
 
   DevicePtr base() const { return base_; }
   Bytes bytes() const { return bytes_; }
   DevicePtr end() const { return base_ + bytes_; }
   Bytes granularity() const { return granularity_; }
-  Pool& pool() const { return pool_; }
+  bool small() const { return small_; }
   bool Contains(DevicePtr address) const { return address - base_ < bytes_; }
 
   const Block* first_tile() const { return first_; }
@@ -49,8 +48,12 @@ class Arena {
   // Block::epoch. Returns the free tile.
   Block* GiveBack(Block* tile, uint64_t epoch);
 
-  // A range of one gap, whole granules, was mapped: it becomes free, merged with free neighbours.
-  Block* GapBecameFree(DevicePtr address, Bytes bytes, uint64_t epoch);
+  // A range of one gap, whole granules, was mapped for `pool`: it becomes free, merged with free
+  // neighbours of the pool.
+  Block* GapBecameFree(DevicePtr address, Bytes bytes, ArenaPool& pool, uint64_t epoch);
+
+  // A part of a free tile of another pool passes to `pool`. Requires: the device is done with it.
+  void Adopt(Block* free_tile, DevicePtr address, Bytes bytes, ArenaPool& pool);
 
   // Whole granules inside a free tile become a gap.
   void FreeBecameGap(Block* free_tile, DevicePtr address, Bytes bytes);
@@ -58,7 +61,7 @@ class Arena {
   // Whole granules inside a free tile were moved away: they become an old tile, which is returned.
   Block* FreeBecameOld(Block* free_tile, DevicePtr address, Bytes bytes, uint64_t epoch);
   // Whole granules of a gap have a mapping that could not be removed.
-  Block* GapBecameOld(DevicePtr address, Bytes bytes, uint64_t epoch);
+  Block* GapBecameOld(DevicePtr address, Bytes bytes, ArenaPool& pool, uint64_t epoch);
   // The mappings of the first `bytes` of an old tile are gone. Returns the rest that is still old,
   // or nullptr.
   Block* OldBecameGap(Block* old_tile, Bytes bytes);
@@ -87,8 +90,8 @@ class Arena {
   Block* SplitOff(Block* tile, Bytes size);
   // Appends `next`, which is in no index, to `tile`.
   void Absorb(Block* tile, Block* next);
-  // Merges a tile that is in no index with its neighbours of the same state, and indexes the
-  // result.
+  // Merges a free tile or a gap that is in no index with its neighbours of the same kind, and
+  // indexes the result.
   Block* Settle(Block* tile);
   void Index(Block* tile);
   void Unindex(Block* tile);
@@ -96,8 +99,7 @@ class Arena {
   const DevicePtr base_;
   const Bytes bytes_;
   const Bytes granularity_;
-  Pool& pool_;
-  FreeIndex& free_;
+  const bool small_;
   BlockStore& store_;
   Block* first_;
   std::set<Block*, ByAddress> gaps_;

@@ -2,8 +2,10 @@
 // granules or moved ones, and giving idle granules back.
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "allocator/base/check.h"
 #include "allocator/base/format.h"
@@ -18,8 +20,9 @@ namespace {
 // Cheapest first: growing within the target costs microseconds and waits for nobody, nor does
 // moving; waiting stalls the host, for one stream first, then for the device.
 constexpr ReclaimStep kLadder[] = {
-    ReclaimStep::kGrowWithinTarget, ReclaimStep::kMove,          ReclaimStep::kGrow,
-    ReclaimStep::kMoveAfterWait,    ReclaimStep::kFinishPending, ReclaimStep::kReleaseIdle};
+    ReclaimStep::kGrowWithinTarget, ReclaimStep::kMove, ReclaimStep::kGrowWithoutWait,
+    ReclaimStep::kMoveAfterWait,    ReclaimStep::kGrow, ReclaimStep::kFinishPending,
+    ReclaimStep::kReleaseIdle};
 
 // A device that hangs sets no old mapping free; their number stays within this. 64 GiB of moves.
 constexpr int64_t kMostOldMappingBytes = 64 * static_cast<int64_t>(kGiB);
@@ -37,8 +40,10 @@ absl::Span<const ReclaimStep> ArenaLayout::ladder() const { return kLadder; }
 
 absl::Status ArenaLayout::TakeStep(ReclaimStep step, Pool& any_pool, Bytes requested) {
   ArenaPool& pool = Cast(any_pool);
-  const Bytes within_target = RoomWithinTarget(requested);
-  const Bytes within_limit = RoomWithinLimit();
+  const Bytes largest_live = LargestLiveWith(requested);
+  const Bytes within_target = RoomWithin(policy::SoftTarget(largest_live, pools_.size() > 1));
+  const Bytes without_wait = RoomWithin(policy::WaitTarget(largest_live));
+  const Bytes within_limit = RoomWithin(kNoLimit);
   switch (step) {
     case ReclaimStep::kGrowWithinTarget:
       return MakeRoomSlow(pool, requested,
@@ -47,6 +52,11 @@ absl::Status ArenaLayout::TakeStep(ReclaimStep step, Pool& any_pool, Bytes reque
       return MakeRoomSlow(
           pool, requested,
           {.preferred_new = within_target, .most_new = within_target, .may_move = true});
+    case ReclaimStep::kGrowWithoutWait:
+    case ReclaimStep::kMoveAfterWait:
+      return MakeRoomSlow(
+          pool, requested,
+          {.preferred_new = within_target, .most_new = without_wait, .may_move = true});
     case ReclaimStep::kGrow:
       return MakeRoomSlow(
           pool, requested,
@@ -58,24 +68,51 @@ absl::Status ArenaLayout::TakeStep(ReclaimStep step, Pool& any_pool, Bytes reque
   }
 }
 
-Bytes ArenaLayout::RoomWithinLimit() const {
-  const Bytes reserved = context_.reserved_bytes();
-  return context_.limit > reserved ? context_.limit - reserved : 0;
+Bytes ArenaLayout::LargestLiveWith(Bytes requested) const {
+  const Counters& counters = context_.emitter.counters();
+  return std::max(context_.largest_live,
+                  static_cast<Bytes>(counters.live_bytes[0].current) + requested);
 }
 
-Bytes ArenaLayout::RoomWithinTarget(Bytes requested) const {
+Bytes ArenaLayout::RoomWithin(Bytes target) const {
   // Under a limit there is nothing to gain from staying below it.
-  if (context_.limit != kNoLimit) return RoomWithinLimit();
-  const Bytes live =
-      static_cast<Bytes>(context_.emitter.counters().live_bytes[0].current) + requested;
-  const Bytes target = policy::SoftTarget(std::max(context_.largest_live, live));
+  const Bytes bound = context_.limit != kNoLimit ? context_.limit : target;
   const Bytes reserved = context_.reserved_bytes();
-  return target > reserved ? target - reserved : 0;
+  return bound > reserved ? bound - reserved : 0;
+}
+
+Layout::WaitPlan ArenaLayout::PlanWait(Pool& any_pool, Bytes requested) {
+  ArenaPool& pool = Cast(any_pool);
+  WaitPlan plan;
+  Bytes to_gain = static_cast<Bytes>(context_.emitter.counters().pending_bytes[0].current);
+  for (ArenaPool* other : pools_) {
+    if (other == &pool && remap_ == RemapMode::kAlias) continue;
+    Bytes in_use = 0;
+    bool open = false;
+    for (const FreeIndex* free : {&other->large_free, &other->small_free}) {
+      free->ForEachFrom(context_.properties.granularity, [&](const Block& tile) {
+        if (!other->IsIdle(tile.epoch)) in_use += tile.size;
+        open |= tile.epoch == other->stream.epoch;
+        return true;
+      });
+    }
+    if (in_use == 0) continue;
+    if (open) context_.streams.CloseEpoch(other->stream);
+    plan.streams.push_back(&other->stream);
+    to_gain += in_use;
+  }
+  plan.worthwhile = to_gain >= requested;
+  return plan;
 }
 
 absl::Status ArenaLayout::MakeRoomSlow(ArenaPool& pool, Bytes requested, const Supply& supply) {
   RemoveOldMappings(pool);
-  ArenaSet& set = SetOf(pool, requested);
+  for (ArenaPool* other : pools_) {
+    if (other == &pool) continue;
+    context_.streams.PollEpochs(other->stream);
+    CloseEpochOfIdle(*other);
+  }
+  ArenaSet& set = SetOf(requested);
   OFFCUT_ASSIGN_OR_RETURN(Site site, FindSiteSlow(pool, set, GrowthFor(requested)));
   const Bytes granularity = context_.properties.granularity;
   Bytes missing = site.window.missing_bytes;
@@ -93,7 +130,7 @@ absl::Status ArenaLayout::MakeRoomSlow(ArenaPool& pool, Bytes requested, const S
                      FormatBytes(context_.reserved_bytes()), " would pass ",
                      FormatBytes(supply.most_new), " of room"));
   }
-  const absl::Status filled = FillSlow(pool, set, site, donors);
+  const absl::Status filled = FillSlow(pool, site, donors);
   if (!absl::IsResourceExhausted(filled) || !supply.may_move) return filled;
   // The driver has less than the limit allows: what can be moved instead? The site may have become
   // another one: places whose mappings could not be undone are none any more.
@@ -101,56 +138,90 @@ absl::Status ArenaLayout::MakeRoomSlow(ArenaPool& pool, Bytes requested, const S
   missing = site.window.missing_bytes;
   donors = ChooseDonors(pool, site, missing / granularity);
   if (shortage(donors, granularity) > 0) return filled;
-  return FillSlow(pool, set, site, donors);
+  return FillSlow(pool, site, donors);
 }
 
 // --- Where ---------------------------------------------------------------------------------------
 
 absl::StatusOr<ArenaLayout::Site> ArenaLayout::FindSiteSlow(ArenaPool& pool, ArenaSet& set,
                                                             Bytes size) {
-  std::optional<Site> site = CheapestSite(set, size);
+  std::optional<Site> site = CheapestSite(pool, set, size);
   if (site.has_value()) return *site;
   if (size > context_.properties.total_bytes) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the device has ", FormatBytes(context_.properties.total_bytes), " in all"));
   }
-  OFFCUT_RETURN_IF_ERROR(AddArenaSlow(pool, set, size));
-  site = CheapestSite(set, size);
+  OFFCUT_RETURN_IF_ERROR(AddArenaSlow(set, size));
+  site = CheapestSite(pool, set, size);
   OFFCUT_CHECK(site.has_value(), "a new arena has no room for the request it was made for");
   return *site;
 }
 
-std::optional<ArenaLayout::Site> ArenaLayout::CheapestSite(const ArenaSet& set, Bytes size) const {
-  const auto in_run = [](const Block* tile) {
-    return tile != nullptr && (tile->state == BlockState::kFree || tile->state == BlockState::kGap);
-  };
+bool ArenaLayout::MayUse(const ArenaPool& pool, const Block* tile) {
+  if (tile == nullptr) return false;
+  if (tile->state == BlockState::kGap) return true;
+  return tile->state == BlockState::kFree &&
+         (tile->pool == &pool || Cast(*tile->pool).IsIdle(tile->epoch));
+}
+
+std::optional<ArenaLayout::Site> ArenaLayout::CheapestSite(const ArenaPool& pool,
+                                                           const ArenaSet& set, Bytes size) const {
   std::optional<Site> best;
+  Bytes best_run_bytes = 0;
   std::vector<policy::RunPiece> run;
-  for (const std::unique_ptr<Arena>& arena : set.arenas) {
-    DevicePtr run_end = 0;
-    for (const Block* gap : arena->gaps()) {
-      if (gap->address < run_end) continue;
-      // The run around this gap, the first of it: only a free block can come before.
-      run.clear();
-      for (const Block* tile = in_run(gap->previous) ? gap->previous : gap; in_run(tile);
-           tile = tile->next) {
-        run.push_back({.address = tile->address,
-                       .bytes = tile->size,
-                       .gap = tile->state == BlockState::kGap});
-        run_end = tile->end();
-      }
-      const std::optional<policy::Window> window =
-          policy::CheapestWindow(run, size, arena->base(), arena->granularity());
-      if (window.has_value() &&
-          (!best.has_value() || window->missing_bytes < best->window.missing_bytes)) {
-        best = Site{arena.get(), *window};
-      }
+  absl::flat_hash_set<const Block*> seen;  // the first tile of each run
+  const auto consider_run_around = [&](const Block* tile) {
+    while (MayUse(pool, tile->previous)) tile = tile->previous;
+    if (!seen.insert(tile).second) return;
+    Arena& arena = *tile->arena;
+    run.clear();
+    for (; MayUse(pool, tile); tile = tile->next) {
+      run.push_back(
+          {.address = tile->address, .bytes = tile->size, .gap = tile->state == BlockState::kGap});
     }
+    const std::optional<policy::Window> window =
+        policy::CheapestWindow(run, size, arena.base(), arena.granularity());
+    if (!window.has_value()) return;
+    const Bytes run_bytes = run.back().address + run.back().bytes - run.front().address;
+    if (!best.has_value() || std::tie(window->missing_bytes, run_bytes) <
+                                 std::tie(best->window.missing_bytes, best_run_bytes)) {
+      best = Site{&arena, *window};
+      best_run_bytes = run_bytes;
+    }
+  };
+  // A run that holds neither a gap nor another pool's memory is one free block, which was found too
+  // small.
+  for (const std::unique_ptr<Arena>& arena : set.arenas) {
+    for (const Block* gap : arena->gaps()) consider_run_around(gap);
+  }
+  for (const ArenaPool* other : pools_) {
+    if (other == &pool) continue;
+    other->free(set.small).ForEach([&](const Block& tile) {
+      if (other->IsIdle(tile.epoch)) consider_run_around(&tile);
+    });
   }
   return best;
 }
 
-absl::Status ArenaLayout::AddArenaSlow(ArenaPool& pool, ArenaSet& set, Bytes size) {
+void ArenaLayout::AdoptWithin(ArenaPool& pool, const Site& site) {
+  Arena& arena = *site.arena;
+  const DevicePtr begin = site.window.address, end = begin + site.window.bytes;
+  std::vector<Block*> foreign;
+  for (ArenaPool* other : pools_) {
+    if (other == &pool) continue;
+    other->free(arena.small()).ForEach([&](Block& tile) {
+      if (tile.arena == &arena && tile.address < end && tile.end() > begin) {
+        foreign.push_back(&tile);
+      }
+    });
+  }
+  for (Block* tile : foreign) {
+    const DevicePtr from = std::max(tile->address, begin);
+    arena.Adopt(tile, from, std::min(tile->end(), end) - from, pool);
+  }
+}
+
+absl::Status ArenaLayout::AddArenaSlow(ArenaSet& set, Bytes size) {
   const DeviceProperties& device = context_.properties;
   const Bytes needed = RoundUp(size, device.granularity);
   Bytes bytes = set.small ? policy::SmallArenaSize(device.total_bytes, device.granularity)
@@ -172,11 +243,10 @@ absl::Status ArenaLayout::AddArenaSlow(ArenaPool& pool, ArenaSet& set, Bytes siz
     return entered;
   }
   set.arenas.push_back(
-      std::make_unique<Arena>(*base, bytes, device.granularity, pool, set.free, context_.blocks));
+      std::make_unique<Arena>(*base, bytes, device.granularity, set.small, context_.blocks));
   context_.emitter.Emit({.address = *base,
                          .bytes = bytes,
                          .extra = set.small ? 1u : 0u,
-                         .pool = pool.index,
                          .kind = EventKind::kAddressRangeReserved});
   return absl::OkStatus();
 }
@@ -188,15 +258,15 @@ std::vector<ArenaLayout::Donor> ArenaLayout::ChooseDonors(ArenaPool& pool, const
   std::vector<Donor> donors;
   // While anything is captured no event may be recorded, and nothing may be unmapped.
   if (remap_ == RemapMode::kOff || context_.streams.AnyCapturing()) return donors;
-  AddDonors(pool, pool.large, /*same_stream=*/true, site, count, donors);
-  AddDonors(pool, pool.small, /*same_stream=*/true, site, count, donors);
+  for (const bool small : {false, true}) {
+    AddDonors(pool, small, /*same_stream=*/true, site, count, donors);
+  }
   for (ArenaPool* other : pools_) {
-    if (other == &pool || donors.size() == count) continue;
-    context_.streams.PollEpochs(other->stream);
-    CloseEpochOfIdle(*other);
+    if (other == &pool) continue;
     RemoveOldMappings(*other);
-    AddDonors(*other, other->large, /*same_stream=*/false, site, count, donors);
-    AddDonors(*other, other->small, /*same_stream=*/false, site, count, donors);
+    for (const bool small : {false, true}) {
+      AddDonors(*other, small, /*same_stream=*/false, site, count, donors);
+    }
   }
   return donors;
 }
@@ -205,8 +275,8 @@ void ArenaLayout::CloseEpochOfIdle(ArenaPool& pool) {
   StreamLedger::Stream& stream = pool.stream;
   if (context_.emitter.clock().NowNs() < stream.closed_at_ns + kEpochNs) return;
   bool worthwhile = false;
-  for (const ArenaSet* set : {&pool.large, &pool.small}) {
-    set->free.ForEachFrom(context_.properties.granularity, [&](const Block& tile) {
+  for (const FreeIndex* free : {&pool.large_free, &pool.small_free}) {
+    free->ForEachFrom(context_.properties.granularity, [&](const Block& tile) {
       worthwhile |= tile.epoch == stream.epoch;
       return !worthwhile;
     });
@@ -214,14 +284,15 @@ void ArenaLayout::CloseEpochOfIdle(ArenaPool& pool) {
   if (worthwhile && context_.streams.CloseEpoch(stream)) context_.streams.PollEpochs(stream);
 }
 
-void ArenaLayout::AddDonors(ArenaPool& from, ArenaSet& set, bool same_stream, const Site& site,
+void ArenaLayout::AddDonors(ArenaPool& from, bool small, bool same_stream, const Site& site,
                             size_t count, std::vector<Donor>& donors) {
+  if (donors.size() == count) return;
   const Bytes granularity = context_.properties.granularity;
   const bool alias =
       same_stream && remap_ == RemapMode::kAlias && from.stream.ordered &&
       context_.emitter.counters().old_mapping_bytes[0].current < kMostOldMappingBytes;
-  set.free.ForEachFrom(granularity, [&](Block& tile) {
-    const bool idle = tile.epoch <= from.stream.idle_epoch;
+  from.free(small).ForEachFrom(granularity, [&](Block& tile) {
+    const bool idle = from.IsIdle(tile.epoch);
     if (!idle && !alias) return true;
     const Arena& arena = *tile.arena;
     const DevicePtr first = arena.base() + RoundUp(tile.address - arena.base(), granularity);
@@ -240,7 +311,7 @@ void ArenaLayout::AddDonors(ArenaPool& from, ArenaSet& set, bool same_stream, co
   });
 }
 
-absl::Status ArenaLayout::FillSlow(ArenaPool& pool, const ArenaSet& set, const Site& site,
+absl::Status ArenaLayout::FillSlow(ArenaPool& pool, const Site& site,
                                    const std::vector<Donor>& donors) {
   Arena& arena = *site.arena;
   const Bytes granularity = arena.granularity();
@@ -257,12 +328,12 @@ absl::Status ArenaLayout::FillSlow(ArenaPool& pool, const ArenaSet& set, const S
     places.push_back(place);
   }
   OFFCUT_CHECK(donors.size() <= places.size(), "more granules to move than places for them");
-  OFFCUT_RETURN_IF_ERROR(granules_.MapAll(arena, places, set.small, [&](DevicePtr stuck) {
-    pool.old_tiles.push_front(arena.GapBecameOld(stuck, granularity, /*epoch=*/0));
+  OFFCUT_RETURN_IF_ERROR(granules_.MapAll(arena, pool.index, places, [&](DevicePtr stuck) {
+    pool.old_tiles.push_front(arena.GapBecameOld(stuck, granularity, pool, /*epoch=*/0));
   }));
 
   const bool in_use = std::any_of(donors.begin(), donors.end(), [](const Donor& donor) {
-    return donor.tile->epoch > donor.tile->pool->stream.idle_epoch;
+    return !Cast(*donor.tile->pool).IsIdle(donor.tile->epoch);
   });
   const uint64_t epoch = in_use ? pool.stream.epoch : 0;
   RetireDonors(donors, epoch);
@@ -272,8 +343,9 @@ absl::Status ArenaLayout::FillSlow(ArenaPool& pool, const ArenaSet& set, const S
            places[end_of_range].address == places[end_of_range - 1].address + granularity) {
       ++end_of_range;
     }
-    arena.GapBecameFree(places[i].address, (end_of_range - i) * granularity, epoch);
+    arena.GapBecameFree(places[i].address, (end_of_range - i) * granularity, pool, epoch);
   }
+  AdoptWithin(pool, site);
   if (!donors.empty()) {
     context_.emitter.Emit({.bytes = donors.size() * granularity,
                            .extra = static_cast<uint32_t>(donors.size()),
@@ -292,7 +364,7 @@ void ArenaLayout::RetireDonors(const std::vector<Donor>& donors, uint64_t epoch)
     Block* const tile = donors[i].tile;
     Arena& arena = *tile->arena;
     ArenaPool& owner = Cast(*tile->pool);
-    const bool idle = tile->epoch <= owner.stream.idle_epoch;
+    const bool idle = owner.IsIdle(tile->epoch);
     Bytes bytes = arena.granularity();
     DevicePtr address = donors[i].address;
     for (++i; i < donors.size() && donors[i].tile == tile &&
@@ -314,7 +386,7 @@ void ArenaLayout::RetireDonors(const std::vector<Donor>& donors, uint64_t epoch)
 void ArenaLayout::RemoveOldMappings(ArenaPool& pool) {
   if (pool.old_tiles.empty()) return;
   context_.streams.PollEpochs(pool.stream);
-  while (!pool.old_tiles.empty() && pool.old_tiles.front()->epoch <= pool.stream.idle_epoch) {
+  while (!pool.old_tiles.empty() && pool.IsIdle(pool.old_tiles.front()->epoch)) {
     Block* const tile = pool.old_tiles.front();
     Arena& arena = *tile->arena;
     const Bytes unmapped = granules_.UnmapRange(arena, tile->address, tile->size);
@@ -337,16 +409,16 @@ Bytes ArenaLayout::ReleaseIdle(const Pool* only) {
   for (ArenaPool* pool : pools_) {
     if (only != nullptr && only != pool) continue;
     pool->slabs.RemoveEmptySlow([](Block* tile) { tile->arena->GiveBack(tile, tile->epoch); });
-    released += ReleaseIdleOf(*pool, pool->small) + ReleaseIdleOf(*pool, pool->large);
+    released += ReleaseIdleOf(*pool, /*small=*/true) + ReleaseIdleOf(*pool, /*small=*/false);
   }
   context_.SampleDeviceUsed();
   return released;
 }
 
-Bytes ArenaLayout::ReleaseIdleOf(ArenaPool& pool, ArenaSet& set) {
+Bytes ArenaLayout::ReleaseIdleOf(ArenaPool& pool, bool small) {
   std::vector<Block*> idle_tiles;
-  set.free.ForEachFrom(context_.properties.granularity, [&](Block& tile) {
-    if (tile.epoch <= pool.stream.idle_epoch) idle_tiles.push_back(&tile);
+  pool.free(small).ForEachFrom(context_.properties.granularity, [&](Block& tile) {
+    if (pool.IsIdle(tile.epoch)) idle_tiles.push_back(&tile);
     return true;
   });
   Bytes released = 0;

@@ -13,17 +13,15 @@ ArenaLayout::ArenaLayout(LayoutContext& context)
 ArenaLayout::~ArenaLayout() {
   // What the driver refuses now stays with the process.
   granules_.ReleaseUnmapped();
-  for (ArenaPool* pool : pools_) {
-    for (ArenaSet* set : {&pool->small, &pool->large}) {
-      for (const std::unique_ptr<Arena>& arena : set->arenas) {
-        for (DevicePtr address = arena->base(); address < arena->end();
-             address += arena->granularity()) {
-          if (arena->granule_at(address) == kNoGranule) continue;
-          granules_.UnmapRange(*arena, address, arena->granularity());
-        }
-        context_.address_map.Remove(arena->base(), arena->bytes());
-        context_.driver.FreeAddress(arena->base(), arena->bytes()).IgnoreError();
+  for (ArenaSet* set : {&small_, &large_}) {
+    for (const std::unique_ptr<Arena>& arena : set->arenas) {
+      for (DevicePtr address = arena->base(); address < arena->end();
+           address += arena->granularity()) {
+        if (arena->granule_at(address) == kNoGranule) continue;
+        granules_.UnmapRange(*arena, address, arena->granularity());
       }
+      context_.address_map.Remove(arena->base(), arena->bytes());
+      context_.driver.FreeAddress(arena->base(), arena->bytes()).IgnoreError();
     }
   }
 }
@@ -36,22 +34,21 @@ std::unique_ptr<Pool> ArenaLayout::NewPool(uint16_t index, StreamLedger::Stream&
 
 // --- The hot path --------------------------------------------------------------------------------
 
-ArenaLayout::ArenaSet& ArenaLayout::SetOf(ArenaPool& pool, Bytes requested) {
-  return requested <= policy::kSmallRequestMax ? pool.small : pool.large;
+ArenaLayout::ArenaSet& ArenaLayout::SetOf(Bytes requested) {
+  return requested <= policy::kSmallRequestMax ? small_ : large_;
 }
 
 Block* ArenaLayout::Take(Pool& any_pool, Bytes requested) {
   ArenaPool& pool = Cast(any_pool);
-  ArenaSet& set = SetOf(pool, requested);
   if (requested > policy::kSlotMax) {
     const Bytes size = policy::BlockSize(requested);
-    Block* const tile = set.free.FindBestFit(size);
+    Block* const tile = pool.free(requested <= policy::kSmallRequestMax).FindBestFit(size);
     return tile == nullptr ? nullptr : tile->arena->TakeFront(tile, size, BlockState::kLive);
   }
   const size_t slot_class = policy::SlotClassFor(requested);
   if (Block* const slot = pool.slabs.Take(slot_class); slot != nullptr) return slot;
   const Bytes size = policy::SlabSize(slot_class);
-  Block* const tile = set.free.FindBestFit(size);
+  Block* const tile = pool.small_free.FindBestFit(size);
   if (tile == nullptr) return nullptr;
   pool.slabs.AddSlow(tile->arena->TakeFront(tile, size, BlockState::kSlab), slot_class);
   return pool.slabs.Take(slot_class);
@@ -79,8 +76,8 @@ Bytes ArenaLayout::GrowthFor(Bytes requested) const {
 Bytes ArenaLayout::LargestFree(const Pool& any_pool) const {
   const ArenaPool& pool = Cast(any_pool);
   Bytes largest = 0;
-  for (const ArenaSet* set : {&pool.small, &pool.large}) {
-    if (const Block* tile = set->free.FindLargest(); tile != nullptr) {
+  for (const FreeIndex* free : {&pool.small_free, &pool.large_free}) {
+    if (const Block* tile = free->FindLargest(); tile != nullptr) {
       largest = std::max(largest, tile->size);
     }
   }
@@ -93,15 +90,15 @@ Layout::Range ArenaLayout::RangeOf(const Block& block) const {
 
 void ArenaLayout::AddTo(StateView& view) const {
   for (const ArenaPool* pool : pools_) {
-    for (const ArenaSet* set : {&pool->small, &pool->large}) {
-      set->free.ForEach([&](const Block& tile) {
+    for (const bool small : {true, false}) {
+      pool->free(small).ForEach([&](const Block& tile) {
         view.free.push_back(
-            {.pool = pool->index, .small = set->small, .address = tile.address, .size = tile.size});
+            {.pool = pool->index, .small = small, .address = tile.address, .size = tile.size});
       });
-      for (const std::unique_ptr<Arena>& arena : set->arenas) {
-        view.arenas.push_back(ViewOf(*arena, set->small));
-      }
     }
+  }
+  for (const ArenaSet* set : {&small_, &large_}) {
+    for (const std::unique_ptr<Arena>& arena : set->arenas) view.arenas.push_back(ViewOf(*arena));
   }
 }
 

@@ -1,11 +1,12 @@
 // ArenaLayout: memory in granules, mapped into arenas as it is needed.
 //
-// Owns the arenas and granules of a device's default pools. A request gets the best fit among the
-// free blocks of its pool; up to policy::kSlotMax, a slot of a slab. If none fits, the cheapest
-// window of free blocks and gaps is chosen and its gaps are filled: with new granules up to the
-// soft target, beyond it with granules that lie wholly free elsewhere. Those are moved: mapped a
-// second time at their new place, for use there at once, because the stream that used them last is
-// the stream that will use them next; the old mapping goes when the stream has passed the move.
+// Owns the arenas and granules of a device's default pools, which share them. A request gets the
+// best fit among the free blocks of its pool; up to policy::kSlotMax, a slot of a slab. If none
+// fits, the cheapest window of free blocks and gaps is chosen and its gaps are filled: with new
+// granules up to the soft target, beyond it with granules that lie wholly free elsewhere. Those are
+// moved: mapped a second time at their new place, for use there at once, because the stream that
+// used them last is the stream that will use them next; the old mapping goes when the stream has
+// passed the move.
 //
 // Rules that cost data if broken:
 //   a granule is mapped a second time only for the stream that its free memory belongs to
@@ -17,16 +18,14 @@
 #ifndef OFFCUT_ALLOCATOR_CORE_ARENA_LAYOUT_H_
 #define OFFCUT_ALLOCATOR_CORE_ARENA_LAYOUT_H_
 
-#include <deque>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "allocator/core/arena.h"
-#include "allocator/core/free_index.h"
+#include "allocator/core/arena_pool.h"
 #include "allocator/core/granule_pool.h"
 #include "allocator/core/layout.h"
-#include "allocator/core/slab.h"
 #include "allocator/policy/growth.h"
 
 namespace offcut {
@@ -41,6 +40,7 @@ class ArenaLayout final : public Layout {
   void GiveBack(Block* block, uint64_t epoch) override;
   absl::Span<const ReclaimStep> ladder() const override;
   absl::Status TakeStep(ReclaimStep step, Pool& pool, Bytes requested) override;
+  WaitPlan PlanWait(Pool& pool, Bytes requested) override;
   Bytes GrowthFor(Bytes requested) const override;
   Bytes ReleaseIdle(const Pool* only) override;
   absl::Status OpenTo(DeviceIndex peer) override { return granules_.OpenTo(peer); }
@@ -49,21 +49,10 @@ class ArenaLayout final : public Layout {
   void AddTo(StateView& view) const override;
 
  private:
-  // The arenas of one pool for requests of one kind.
+  // The arenas for requests of one kind, shared by all pools.
   struct ArenaSet {
-    FreeIndex free;
     std::vector<std::unique_ptr<Arena>> arenas;
     bool small = false;
-  };
-  struct ArenaPool final : Pool {
-    ArenaPool(uint16_t pool_index, StreamLedger::Stream& pool_stream, ArenaLayout& pool_layout)
-        : Pool(pool_index, pool_stream, pool_layout) {
-      small.small = true;
-    }
-    ArenaSet small;
-    ArenaSet large;
-    SlabSet slabs;
-    std::deque<Block*> old_tiles;  // in order of epoch
   };
   // Where in an arena a request will go.
   struct Site {
@@ -84,33 +73,40 @@ class ArenaLayout final : public Layout {
 
   static ArenaPool& Cast(Pool& pool) { return static_cast<ArenaPool&>(pool); }
   static const ArenaPool& Cast(const Pool& pool) { return static_cast<const ArenaPool&>(pool); }
-  static ArenaSet& SetOf(ArenaPool& pool, Bytes requested);
+  ArenaSet& SetOf(Bytes requested);
 
   // --- arena_growth.cc: the slow path ---
-  // Memory by which reserved may grow, up to the soft target or to the limit.
-  Bytes RoomWithinTarget(Bytes requested) const;
-  Bytes RoomWithinLimit() const;
+  // The most live bytes there ever were, counting the request.
+  Bytes LargestLiveWith(Bytes requested) const;
+  // Bytes by which reserved memory may grow up to `target`, or to the limit where one is set.
+  Bytes RoomWithin(Bytes target) const;
   absl::Status MakeRoomSlow(ArenaPool& pool, Bytes requested, const Supply& supply);
-  std::optional<Site> CheapestSite(const ArenaSet& set, Bytes size) const;
+  // The site for the pool that needs the fewest granules: of its own free memory, gaps, and what
+  // other pools have idle.
+  std::optional<Site> CheapestSite(const ArenaPool& pool, const ArenaSet& set, Bytes size) const;
+  static bool MayUse(const ArenaPool& pool, const Block* tile);
+  // What other pools own of the site passes to the pool.
+  void AdoptWithin(ArenaPool& pool, const Site& site);
   absl::StatusOr<Site> FindSiteSlow(ArenaPool& pool, ArenaSet& set, Bytes size);
-  absl::Status AddArenaSlow(ArenaPool& pool, ArenaSet& set, Bytes size);
+  absl::Status AddArenaSlow(ArenaSet& set, Bytes size);
   // At most `count` donors for `pool`, none of them within `site`.
   std::vector<Donor> ChooseDonors(ArenaPool& pool, const Site& site, size_t count);
   // So that what is free in the pool now may soon serve other pools.
   void CloseEpochOfIdle(ArenaPool& pool);
-  void AddDonors(ArenaPool& from, ArenaSet& set, bool same_stream, const Site& site, size_t count,
+  void AddDonors(ArenaPool& from, bool small, bool same_stream, const Site& site, size_t count,
                  std::vector<Donor>& donors);
-  absl::Status FillSlow(ArenaPool& pool, const ArenaSet& set, const Site& site,
-                        const std::vector<Donor>& donors);
+  absl::Status FillSlow(ArenaPool& pool, const Site& site, const std::vector<Donor>& donors);
   // The donors' places become old tiles, in use up to `epoch`; those that the device is done with
   // become gaps at once.
   void RetireDonors(const std::vector<Donor>& donors, uint64_t epoch);
   // Old mappings that the stream has passed go.
   void RemoveOldMappings(ArenaPool& pool);
-  Bytes ReleaseIdleOf(ArenaPool& pool, ArenaSet& set);
+  Bytes ReleaseIdleOf(ArenaPool& pool, bool small);
 
   const RemapMode remap_;
   GranulePool& granules_;
+  ArenaSet small_{.small = true};
+  ArenaSet large_;
   std::vector<ArenaPool*> pools_;
 };
 

@@ -22,7 +22,7 @@ bool IsTaken(BlockState state) {
 }
 
 // The tiles of an arena cover its range without overlap, in order; no two neighbours are both free
-// or both gaps; gaps are whole granules; sizes are multiples of 512.
+// and of one pool, or both gaps; gaps are whole granules; sizes are multiples of 512.
 absl::Status AuditTiling(const StateView::ArenaView& arena) {
   DevicePtr expected = arena.base;
   const StateView::Tile* before = nullptr;
@@ -35,7 +35,8 @@ absl::Status AuditTiling(const StateView::ArenaView& arena) {
       return Broken(absl::StrCat("the tile at ", At(tile.address), " has ", tile.size, " bytes"));
     }
     if (before != nullptr && before->state == tile.state &&
-        (tile.state == BlockState::kFree || tile.state == BlockState::kGap)) {
+        (tile.state == BlockState::kGap ||
+         (tile.state == BlockState::kFree && before->pool == tile.pool))) {
       return Broken(
           absl::StrCat("two neighbours at ", At(tile.address), " are both ", ToString(tile.state)));
     }
@@ -112,7 +113,7 @@ absl::Status AuditFreeIndexes(const StateView& view) {
   for (const StateView::ArenaView& arena : view.arenas) {
     for (const StateView::Tile& tile : arena.tiles) {
       if (tile.state == BlockState::kFree) {
-        due.insert({arena.pool, arena.small, tile.size, tile.address});
+        due.insert({tile.pool, arena.small, tile.size, tile.address});
       }
     }
   }
@@ -145,9 +146,9 @@ absl::Status AuditTaken(const StateView& view) {
   };
   for (const StateView::ArenaView& arena : view.arenas) {
     for (const StateView::Tile& tile : arena.tiles) {
-      add(tile.address, tile.size, tile.requested, tile.state, arena.pool);
+      add(tile.address, tile.size, tile.requested, tile.state, tile.pool);
       for (const StateView::Slot& slot : tile.slots) {
-        add(slot.address, slot.size, slot.requested, slot.state, arena.pool);
+        add(slot.address, slot.size, slot.requested, slot.state, tile.pool);
       }
     }
   }

@@ -114,9 +114,10 @@ class DeviceAllocator {
   // --- Waiting: each lets go of the lock meanwhile ---
   absl::Status WaitForDeviceSlow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WaitForPendingSlow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // For the streams' epochs: whatever is free now is idle afterwards, as far as events tell.
-  void WaitForEpochsSlow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status WaitForEventSlow(EventHandle event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Waits for one event after the other, the oldest first, until the step can be taken.
+  absl::Status MoveAfterWaitSlow(Pool& pool, Bytes requested) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether the event is done, after at most `max_ns`.
+  bool AwaitEventSlow(EventHandle event, uint64_t max_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // --- Freeing ---
   absl::Status InvalidFreeSlow(DevicePtr address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

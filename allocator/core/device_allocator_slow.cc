@@ -38,8 +38,7 @@ absl::Status DeviceAllocator::TakeStepSlow(ReclaimStep step, Pool& pool, Bytes r
       WaitForPendingSlow();
       break;
     case ReclaimStep::kMoveAfterWait:
-      WaitForEpochsSlow();
-      break;
+      return MoveAfterWaitSlow(pool, requested);
     case ReclaimStep::kCollectGarbage:
     case ReclaimStep::kReleaseFitting:
       OFFCUT_RETURN_IF_ERROR(WaitForDeviceSlow());
@@ -81,31 +80,44 @@ absl::Status DeviceAllocator::WaitForDeviceSlow() {
 }
 
 void DeviceAllocator::WaitForPendingSlow() {
-  for (const EventHandle event : streams_.EventsOfPending()) WaitForEventSlow(event).IgnoreError();
+  for (const EventHandle event : streams_.EventsOfPending()) {
+    const uint64_t start_ns = emitter_.clock().NowNs();
+    mutex_.Unlock();
+    const absl::Status waited = driver_.SynchronizeEvent(device_, event);
+    mutex_.Lock();
+    EmitDriverCall(emitter_, DriverCall::kSynchronizeEvent, 0, start_ns, waited);
+  }
   streams_.Poll([this](Block* block) { FinishPendingFree(block); });
 }
 
-void DeviceAllocator::WaitForEpochsSlow() {
-  std::vector<EventHandle> events;
-  for (const std::unique_ptr<Pool>& pool : pools_) {
-    StreamLedger::Stream& stream = pool->stream;
-    streams_.CloseEpoch(stream);
-    if (const EventHandle event = streams_.EventOfEpoch(stream, stream.epoch - 1)) {
-      events.push_back(event);
-    }
+absl::Status DeviceAllocator::MoveAfterWaitSlow(Pool& pool, Bytes requested) {
+  // What one request may stall for. Longer than a device runs behind its host; and bounded, since
+  // what an event waits for may wait for the host's next call (a send for its receive).
+  constexpr uint64_t kMostNs = 200'000'000;
+  absl::Status status = absl::ResourceExhaustedError("nothing to wait for");
+  const Layout::WaitPlan plan = pool.layout.PlanWait(pool, requested);
+  if (!plan.worthwhile) return status;
+  const uint64_t start_ns = emitter_.clock().NowNs();
+  for (uint64_t passed_ns = 0; passed_ns < kMostNs;
+       passed_ns = emitter_.clock().NowNs() - start_ns) {
+    const EventHandle event = streams_.OldestEvent(plan.streams);
+    if (event == nullptr) break;
+    if (!AwaitEventSlow(event, kMostNs - passed_ns)) break;
+    streams_.Poll([this](Block* block) { FinishPendingFree(block); });
+    for (StreamLedger::Stream* stream : plan.streams) streams_.PollEpochs(*stream);
+    status = pool.layout.TakeStep(ReclaimStep::kMoveAfterWait, pool, requested);
+    if (!absl::IsResourceExhausted(status)) break;
   }
-  // What an error leaves open is not idle.
-  for (const EventHandle event : events) WaitForEventSlow(event).IgnoreError();
-  for (const std::unique_ptr<Pool>& pool : pools_) streams_.PollEpochs(pool->stream);
+  return status;
 }
 
-absl::Status DeviceAllocator::WaitForEventSlow(EventHandle event) {
+bool DeviceAllocator::AwaitEventSlow(EventHandle event, uint64_t max_ns) {
   const uint64_t start_ns = emitter_.clock().NowNs();
   mutex_.Unlock();
-  const absl::Status waited = driver_.SynchronizeEvent(device_, event);
+  const absl::StatusOr<bool> done = driver_.AwaitEvent(device_, event, max_ns);
   mutex_.Lock();
-  EmitDriverCall(emitter_, DriverCall::kSynchronizeEvent, 0, start_ns, waited);
-  return waited;
+  EmitDriverCall(emitter_, DriverCall::kAwaitEvent, 0, start_ns, done.status());
+  return done.ok() && *done;
 }
 
 // --- Failing -------------------------------------------------------------------------------------

@@ -5,19 +5,18 @@
 
 #include "allocator/base/check.h"
 #include "allocator/base/status_macros.h"
-#include "allocator/core/pool.h"
 #include "allocator/core/timed_call.h"
 
 namespace offcut {
 
-absl::Status GranulePool::MapAll(Arena& arena, absl::Span<const Place> places, bool small,
+absl::Status GranulePool::MapAll(Arena& arena, uint16_t pool, absl::Span<const Place> places,
                                  absl::FunctionRef<void(DevicePtr)> stuck) {
   std::vector<GranuleIndex> indices;
   absl::Status status;
   size_t mapped = 0;
   for (const Place& place : places) {
     absl::StatusOr<GranuleIndex> index = place.moved;
-    if (place.moved == kNoGranule) index = Create(granularity_, small, arena.pool().index);
+    if (place.moved == kNoGranule) index = Create(granularity_, arena.small(), pool);
     status = index.status();
     if (!status.ok()) break;
     indices.push_back(*index);
@@ -33,7 +32,7 @@ absl::Status GranulePool::MapAll(Arena& arena, absl::Span<const Place> places, b
     for (size_t i = indices.size(); i-- > 0;) {
       if (i < mapped && !Unmap(places[i].address, granularity_)) {
         arena.set_granule_at(places[i].address, indices[i]);
-        KeepOldMapping(indices[i], places[i].address, arena.pool().index);
+        KeepOldMapping(indices[i], places[i].address, pool);
         stuck(places[i].address);
       } else if (places[i].moved == kNoGranule) {
         // The first failure is the cause to tell; a failing release keeps the granule in our books.
@@ -46,11 +45,11 @@ absl::Status GranulePool::MapAll(Arena& arena, absl::Span<const Place> places, b
     const GranuleIndex index = indices[i];
     arena.set_granule_at(places[i].address, index);
     if (places[i].moved == kNoGranule) {
-      EnterMapping(index, places[i].address, arena.pool().index);
+      EnterMapping(index, places[i].address, pool);
     } else {
       const DevicePtr former = std::exchange(granules_[index].mapped_at, places[i].address);
-      Emit(EventKind::kGranuleMoved, index, places[i].address, arena.pool().index);
-      KeepOldMapping(index, former, arena.pool().index);
+      Emit(EventKind::kGranuleMoved, index, places[i].address, pool);
+      KeepOldMapping(index, former, pool);
     }
   }
   return absl::OkStatus();
@@ -143,7 +142,7 @@ Bytes GranulePool::UnmapRange(Arena& arena, DevicePtr address, Bytes bytes) {
     OFFCUT_CHECK(index != kNoGranule, "unmaps an address where no granule is");
     if (!Unmap(place, granularity_)) return unmapped;
     arena.set_granule_at(place, kNoGranule);
-    LeaveMapping(index, place, arena.pool().index);
+    LeaveMapping(index, place, kNoPool);
     const Granule& granule = granules_[index];
     if (granule.mapped_at == 0 && granule.old_mappings == 0) Release(index).IgnoreError();
   }

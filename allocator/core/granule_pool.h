@@ -64,7 +64,8 @@ class GranulePool {
   // them to the device and its peers; the former mapping of a granule that is moved is an old one
   // from then on. All or nothing: what a failure leaves half-way is undone, and its cause returned;
   // a mapping that could not be undone is an old one, and `stuck` gets its address.
-  absl::Status MapAll(Arena& arena, absl::Span<const Place> places, bool small,
+  // `pool`: the index of the pool that it is done for, for the events.
+  absl::Status MapAll(Arena& arena, uint16_t pool, absl::Span<const Place> places,
                       absl::FunctionRef<void(DevicePtr)> stuck);
 
   // Removes the mappings of the range, current and old ones, in order, and releases the granules

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -83,6 +84,13 @@ class Layout {
   virtual absl::Status TakeStep(ReclaimStep step, Pool& pool, Bytes requested) = 0;
   // As Take, right after TakeStep returned, and before anything else happens.
   virtual Block* TakeAfterStep(Pool& pool, Bytes requested) { return Take(pool, requested); }
+  // What a wait could set free for the request: the streams whose epochs, closed now, hold free
+  // memory back, beside all pending blocks.
+  struct WaitPlan {
+    bool worthwhile = false;  // else it is too little, whatever is waited for
+    std::vector<StreamLedger::Stream*> streams;
+  };
+  virtual WaitPlan PlanWait(Pool& /*pool*/, Bytes /*requested*/) { return {}; }
   // Reserved memory by which a request would have to grow, if nothing that is free could serve it.
   virtual Bytes GrowthFor(Bytes requested) const = 0;
   // Gives memory back to the driver that no block lies in and that the epochs of all streams

@@ -1,7 +1,9 @@
 #include "allocator/core/memory_report.h"
 
 #include <algorithm>
+#include <set>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "allocator/base/format.h"
@@ -19,24 +21,46 @@ std::string Split(Bytes own, Bytes all) {
                       ", other streams': ", FormatBytes(all - std::min(own, all)), ")");
 }
 
+// Visits the part in each granule of everything in the arena that is taken (live or pending), or of
+// everything that is free.
+void ForEachPiece(const StateView::ArenaView& arena, bool taken,
+                  absl::FunctionRef<void(const StateView::Tile&, DevicePtr granule, Bytes)> visit) {
+  const auto visit_range = [&](const StateView::Tile& tile, DevicePtr address, Bytes size,
+                               BlockState state) {
+    const bool is_taken = state == BlockState::kLive || state == BlockState::kPending;
+    if (is_taken != taken || (!is_taken && state != BlockState::kFree)) return;
+    const DevicePtr end = address + size;
+    while (address < end) {
+      const DevicePtr granule = arena.base + RoundDown(address - arena.base, arena.granularity);
+      const DevicePtr piece_end = std::min(end, granule + arena.granularity);
+      visit(tile, granule, piece_end - address);
+      address = piece_end;
+    }
+  };
+  for (const StateView::Tile& tile : arena.tiles) {
+    visit_range(tile, tile.address, tile.size, tile.state);
+    for (const StateView::Slot& slot : tile.slots) {
+      visit_range(tile, slot.address, slot.size, slot.state);
+    }
+  }
+}
+
 }  // namespace
 
 void MemoryReport::AddState(const StateView& view, uint16_t own_pool, Bytes device_used_bytes) {
   accounting = view.Account(device_used_bytes);
-  StateView own;
-  for (const StateView::Taken& block : view.taken) {
-    if (block.pool == own_pool) own.taken.push_back(block);
+  // Free memory of the request's own pool, by whether its granule holds anything taken.
+  for (const StateView::ArenaView& arena : view.arenas) {
+    std::set<DevicePtr> occupied;
+    ForEachPiece(arena, /*taken=*/true, [&](const StateView::Tile&, DevicePtr granule, Bytes) {
+      occupied.insert(granule);
+    });
+    ForEachPiece(arena, /*taken=*/false,
+                 [&](const StateView::Tile& tile, DevicePtr granule, Bytes bytes) {
+                   if (tile.pool != own_pool) return;
+                   (occupied.contains(granule) ? own_pinned_bytes : own_idle_bytes) += bytes;
+                 });
   }
-  for (const StateView::GranuleView& granule : view.granules) {
-    const bool is_own =
-        std::any_of(view.arenas.begin(), view.arenas.end(), [&](const StateView::ArenaView& arena) {
-          return arena.pool == own_pool && granule.mapped_at - arena.base < arena.bytes;
-        });
-    if (is_own) own.granules.push_back(granule);
-  }
-  const Accounting own_accounting = own.Account(0);
-  own_pinned_bytes = own_accounting.pinned_bytes;
-  own_idle_bytes = own_accounting.idle_bytes;
   for (const StateView::FreeEntry& entry : view.free) {
     Bytes& largest = entry.pool == own_pool ? own_largest_free : other_largest_free;
     largest = std::max(largest, entry.size);

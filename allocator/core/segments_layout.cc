@@ -120,7 +120,6 @@ void SegmentsLayout::AddTo(StateView& view) const {
       });
       for (const std::unique_ptr<Segment>& segment : set->segments) {
         StateView::ArenaView& arena = view.arenas.emplace_back(StateView::ArenaView{
-            .pool = pool->index,
             .small = set->small,
             .base = segment->address(),
             .bytes = segment->bytes,
@@ -130,7 +129,8 @@ void SegmentsLayout::AddTo(StateView& view) const {
           arena.tiles.push_back({.address = tile->address,
                                  .size = tile->size,
                                  .requested = tile->requested,
-                                 .state = tile->state});
+                                 .state = tile->state,
+                                 .pool = pool->index});
         }
       }
     }

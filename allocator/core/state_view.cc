@@ -28,9 +28,8 @@ Accounting StateView::Account(Bytes device_used_bytes) const {
   return ComputeAccounting(blocks, accounted, device_used_bytes);
 }
 
-StateView::ArenaView ViewOf(const Arena& arena, bool small) {
-  StateView::ArenaView view = {.pool = arena.pool().index,
-                               .small = small,
+StateView::ArenaView ViewOf(const Arena& arena) {
+  StateView::ArenaView view = {.small = arena.small(),
                                .base = arena.base(),
                                .bytes = arena.bytes(),
                                .granularity = arena.granularity()};
@@ -39,6 +38,7 @@ StateView::ArenaView ViewOf(const Arena& arena, bool small) {
                                                                    .size = tile->size,
                                                                    .requested = tile->requested,
                                                                    .state = tile->state});
+    if (tile->pool != nullptr) out.pool = tile->pool->index;
     if (tile->state != BlockState::kSlab) continue;
     out.free_slots = tile->slab->free_slots;
     for (const Block& slot : absl::MakeConstSpan(tile->slab->all_slots.get(), tile->slab->slots)) {

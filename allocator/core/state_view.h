@@ -15,6 +15,7 @@
 #include "allocator/core/block.h"
 #include "allocator/events/accounting.h"
 #include "allocator/events/counters.h"
+#include "allocator/events/event.h"
 
 namespace offcut {
 
@@ -33,6 +34,7 @@ struct StateView {
     Bytes size = 0;
     Bytes requested = 0;
     BlockState state{};
+    uint16_t pool = kNoPool;  // kNoPool of a gap
     std::vector<Slot> slots;  // of a tile in state kSlab, in order of address
     uint32_t free_slots = 0;  // as its slab counts them
   };
@@ -41,7 +43,6 @@ struct StateView {
     uint32_t index = 0;
   };
   struct ArenaView {
-    uint16_t pool = 0;
     bool small = false;
     DevicePtr base = 0;
     Bytes bytes = 0;
@@ -87,7 +88,7 @@ struct StateView {
 };
 
 // One arena's part of the view.
-StateView::ArenaView ViewOf(const Arena& arena, bool small);
+StateView::ArenaView ViewOf(const Arena& arena);
 
 }  // namespace offcut
 

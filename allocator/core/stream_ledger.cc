@@ -1,6 +1,7 @@
 #include "allocator/core/stream_ledger.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "allocator/base/status_macros.h"
@@ -70,7 +71,7 @@ void StreamLedger::Pend(Block* block) {
   for (uint32_t index : block->uses->streams) {
     bool retry = false;
     if (EventHandle event = RecordEvent(*streams_[index], &retry); event != nullptr) {
-      queues_[index].push_back({block, event});
+      queues_[index].push_back({block, event, emitter_.clock().NowNs()});
     } else if (retry) {
       postponed_.push_back({block, index});
     } else {
@@ -111,7 +112,7 @@ void StreamLedger::RecordPostponed() {
   for (const Postponed& use : std::exchange(postponed_, {})) {
     bool retry = false;
     if (EventHandle event = RecordEvent(*streams_[use.stream], &retry); event != nullptr) {
-      queues_[use.stream].push_back({use.block, event});
+      queues_[use.stream].push_back({use.block, event, emitter_.clock().NowNs()});
     } else if (retry) {
       still.push_back(use);
     } else {
@@ -154,8 +155,8 @@ bool StreamLedger::CloseEpoch(Stream& stream) {
   bool retry = false;
   const EventHandle event = RecordEvent(stream, &retry);
   if (event == nullptr) return false;
-  queue.push_back({stream.epoch++, event});
   stream.closed_at_ns = emitter_.clock().NowNs();
+  queue.push_back({stream.epoch++, event, stream.closed_at_ns});
   return true;
 }
 
@@ -169,11 +170,17 @@ void StreamLedger::PollEpochs(Stream& stream) {
   }
 }
 
-EventHandle StreamLedger::EventOfEpoch(const Stream& stream, uint64_t epoch) const {
-  for (const ClosedEpoch& closed : closed_epochs_[stream.index]) {
-    if (closed.epoch >= epoch) return closed.event;
-  }
-  return nullptr;
+EventHandle StreamLedger::OldestEvent(absl::Span<Stream* const> streams) const {
+  EventHandle oldest = nullptr;
+  uint64_t oldest_ns = std::numeric_limits<uint64_t>::max();
+  const auto consider = [&](const auto& queue) {
+    if (queue.empty() || queue.front().recorded_ns >= oldest_ns) return;
+    oldest = queue.front().event;
+    oldest_ns = queue.front().recorded_ns;
+  };
+  for (const std::deque<PendingUse>& queue : queues_) consider(queue);
+  for (const Stream* stream : streams) consider(closed_epochs_[stream->index]);
+  return oldest;
 }
 
 StreamLedger::DeviceWait StreamLedger::BeginDeviceWait() {

@@ -27,6 +27,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "allocator/base/units.h"
 #include "allocator/core/block.h"
 #include "allocator/driver/driver.h"
@@ -96,8 +97,9 @@ class StreamLedger {
   bool CloseEpoch(Stream& stream);
   // Brings idle_epoch up to date.
   void PollEpochs(Stream& stream);
-  // The event that closes `epoch` or the first later one; nullptr if none is under way.
-  EventHandle EventOfEpoch(const Stream& stream, uint64_t epoch) const;
+  // The event recorded first of those under way: of the epochs of `streams`, and of all pending
+  // blocks. nullptr if there is none.
+  EventHandle OldestEvent(absl::Span<Stream* const> streams) const;
   // Open epochs of one stream, and so events under way, at most: a device that hangs must not use
   // up the host.
   static constexpr size_t kMaxOpenEpochs = 1024;
@@ -122,7 +124,8 @@ class StreamLedger {
   absl::StatusOr<Stream*> FindAmongAll(StreamHandle handle);
   struct PendingUse {
     Block* block;
-    EventHandle event;  // nullptr: could not be recorded
+    EventHandle event;
+    uint64_t recorded_ns;
   };
 
   // nullptr if the stream is being captured or the driver refuses; `*retry` tells the two apart.
@@ -143,6 +146,7 @@ class StreamLedger {
   struct ClosedEpoch {
     uint64_t epoch;
     EventHandle event;
+    uint64_t recorded_ns;
   };
   std::vector<std::deque<ClosedEpoch>> closed_epochs_;  // by stream index, in order
 

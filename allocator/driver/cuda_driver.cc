@@ -2,6 +2,8 @@
 
 #include <cuda.h>
 #include <dlfcn.h>
+#include <chrono>
+#include <thread>
 
 #include <atomic>
 #include <optional>
@@ -514,6 +516,19 @@ absl::Status CudaDriver::SynchronizeEvent(DeviceIndex device, EventHandle event)
     return DriverError(result, absl::StrFormat("cuEventSynchronize(event %p)", event));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<bool> CudaDriver::AwaitEvent(DeviceIndex device, EventHandle event,
+                                            uint64_t max_ns) {
+  // Short against the stalls that it bounds, long against a query.
+  constexpr std::chrono::microseconds kPause(20);
+  const auto start = std::chrono::steady_clock::now();
+  while (true) {
+    OFFCUT_ASSIGN_OR_RETURN(const bool done, QueryEvent(device, event));
+    if (done) return true;
+    if (std::chrono::steady_clock::now() - start >= std::chrono::nanoseconds(max_ns)) return false;
+    std::this_thread::sleep_for(kPause);
+  }
 }
 
 }  // namespace offcut

@@ -49,6 +49,7 @@ class CudaDriver final : public Driver {
   absl::Status RecordDeviceEvent(DeviceIndex device, EventHandle event) override;
   absl::StatusOr<bool> QueryEvent(DeviceIndex device, EventHandle event) override;
   absl::Status SynchronizeEvent(DeviceIndex device, EventHandle event) override;
+  absl::StatusOr<bool> AwaitEvent(DeviceIndex device, EventHandle event, uint64_t max_ns) override;
 
  private:
   struct Cuda;

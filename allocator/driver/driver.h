@@ -6,7 +6,8 @@
 // statement there first.
 //
 // Conventions, once for all methods:
-//  - Thread-safe. No method waits for the device unless it is named Synchronize, or says so.
+//  - Thread-safe. No method waits for the device unless it is named Synchronize or Await, or says
+//    so.
 //  - Methods that take a device make that device's primary context current for the duration of the
 //    call and leave the caller's context as it was. Before the first, Initialize() must have
 //    succeeded.
@@ -127,6 +128,10 @@ class Driver {
   // Whether all work before the event's last record is done; true if it was never recorded.
   virtual absl::StatusOr<bool> QueryEvent(DeviceIndex device, EventHandle event) = 0;
   virtual absl::Status SynchronizeEvent(DeviceIndex device, EventHandle event) = 0;
+  // As SynchronizeEvent, for at most `max_ns`: whether the work is done by then. Where the host may
+  // not stall for ever, since what the event waits for may itself wait for the host's next call.
+  virtual absl::StatusOr<bool> AwaitEvent(DeviceIndex device, EventHandle event,
+                                          uint64_t max_ns) = 0;
 };
 
 // The most useful flags that `device` grants, found by creating and releasing one granule with each

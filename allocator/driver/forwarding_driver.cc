@@ -121,4 +121,10 @@ absl::Status ForwardingDriver::SynchronizeEvent(DeviceIndex device, EventHandle 
                  [&] { return driver_->SynchronizeEvent(device, event); });
 }
 
+absl::StatusOr<bool> ForwardingDriver::AwaitEvent(DeviceIndex device, EventHandle event,
+                                                  uint64_t max_ns) {
+  return Forward(DriverCall::kAwaitEvent,
+                 [&] { return driver_->AwaitEvent(device, event, max_ns); });
+}
+
 }  // namespace offcut

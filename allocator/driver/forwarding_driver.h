@@ -41,6 +41,7 @@ class ForwardingDriver : public Driver {
   absl::Status RecordDeviceEvent(DeviceIndex device, EventHandle event) override;
   absl::StatusOr<bool> QueryEvent(DeviceIndex device, EventHandle event) override;
   absl::Status SynchronizeEvent(DeviceIndex device, EventHandle event) override;
+  absl::StatusOr<bool> AwaitEvent(DeviceIndex device, EventHandle event, uint64_t max_ns) override;
 
  private:
   // Before each call: an error is what the call returns, and the other driver never hears of it.

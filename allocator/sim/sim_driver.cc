@@ -194,4 +194,10 @@ absl::Status SimDriver::SynchronizeEvent(DeviceIndex device, EventHandle event) 
   return model_->streams().SynchronizeEvent(event);
 }
 
+absl::StatusOr<bool> SimDriver::AwaitEvent(DeviceIndex device, EventHandle event, uint64_t max_ns) {
+  OFFCUT_RETURN_IF_ERROR(Enter(DriverCall::kAwaitEvent));
+  RelaxedCaptureScope relaxed;
+  return model_->streams().AwaitEvent(event, max_ns);
+}
+
 }  // namespace offcut

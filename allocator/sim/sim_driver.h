@@ -76,6 +76,7 @@ class SimDriver final : public Driver {
   absl::Status RecordDeviceEvent(DeviceIndex device, EventHandle event) override;
   absl::StatusOr<bool> QueryEvent(DeviceIndex device, EventHandle event) override;
   absl::Status SynchronizeEvent(DeviceIndex device, EventHandle event) override;
+  absl::StatusOr<bool> AwaitEvent(DeviceIndex device, EventHandle event, uint64_t max_ns) override;
 
  private:
   // Counts the call; an error before Initialize().

@@ -254,6 +254,19 @@ absl::Status StreamModel::SynchronizeEvent(EventHandle event) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<bool> StreamModel::AwaitEvent(EventHandle event, uint64_t max_ns) {
+  constexpr char kFunction[] = "cuEventQuery";
+  absl::MutexLock lock(&impl_->mutex);
+  OFFCUT_ASSIGN_OR_RETURN(const Impl::Event* found, impl_->FindEvent(event, kFunction));
+  OFFCUT_RETURN_IF_ERROR(impl_->CheckUnsafe(kFunction));
+  OFFCUT_RETURN_IF_ERROR(impl_->CheckNotCaptured(*found, kFunction));
+  const uint64_t now_ns = impl_->clock->NowNs();
+  const uint64_t done_ns = found->done_ns.value_or(0);
+  const bool done = done_ns <= now_ns || done_ns - now_ns <= max_ns;
+  impl_->clock->WaitUntil(done ? done_ns : now_ns + max_ns);
+  return done;
+}
+
 absl::Status StreamModel::StreamWaitEvent(DeviceIndex device, StreamHandle stream,
                                           EventHandle event) {
   constexpr absl::string_view kFunction = "cuStreamWaitEvent";

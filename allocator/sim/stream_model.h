@@ -104,6 +104,9 @@ class StreamModel {
   absl::Status RecordEventOnDevice(DeviceIndex device, EventHandle event);
   absl::StatusOr<bool> QueryEvent(EventHandle event);
   absl::Status SynchronizeEvent(EventHandle event);
+  // Waits for the event or until `max_ns` from now, whichever comes first: whether the event is
+  // done.
+  absl::StatusOr<bool> AwaitEvent(EventHandle event, uint64_t max_ns);
   absl::Status StreamWaitEvent(DeviceIndex device, StreamHandle stream, EventHandle event);
   // Between two recorded, done events with timing. CUDA_ERROR_NOT_READY if one is not done.
   absl::StatusOr<int64_t> ElapsedNs(EventHandle start, EventHandle end);

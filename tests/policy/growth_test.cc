@@ -96,9 +96,11 @@ TEST(GrowthTest, NoCheaperWindowExists) {
   }
 }
 
-TEST(GrowthTest, TheSoftTargetIsOneAndAHalfPercentAboveTheLargestLive) {
-  EXPECT_EQ(SoftTarget(0), 0u);
-  EXPECT_EQ(SoftTarget(200 * kGiB), 203 * kGiB);
+TEST(GrowthTest, TheTargetsLieAboveTheLargestLive) {
+  EXPECT_EQ(SoftTarget(0, /*several_streams=*/false), 0u);
+  EXPECT_EQ(SoftTarget(200 * kGiB, /*several_streams=*/false), 203 * kGiB);
+  EXPECT_EQ(SoftTarget(200 * kGiB, /*several_streams=*/true), 209 * kGiB);
+  EXPECT_EQ(WaitTarget(200 * kGiB), 209 * kGiB);
 }
 
 }  // namespace
