@@ -38,7 +38,7 @@ class Arena {
   bool small() const { return small_; }
   bool Contains(DevicePtr address) const { return address - base_ < bytes_; }
 
-  const Block* first_tile() const { return first_; }
+  Block* first_tile() const { return first_; }
 
   // Cuts the first `size` bytes off a free tile; they become a tile in `state`, the rest stays
   // free.

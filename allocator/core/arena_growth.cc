@@ -403,16 +403,37 @@ void ArenaLayout::RemoveOldMappings(ArenaPool& pool) {
 
 Bytes ArenaLayout::ReleaseIdle(const Pool* only) {
   granules_.ReleaseUnmapped();
-  // Of all first: a granule of one pool may have an old mapping in another's arena.
+  // Of all first: a granule of one pool may have an old mapping left by another.
   for (ArenaPool* pool : pools_) RemoveOldMappings(*pool);
-  Bytes released = 0;
   for (ArenaPool* pool : pools_) {
     if (only != nullptr && only != pool) continue;
     pool->slabs.RemoveEmptySlow([](Block* tile) { tile->arena->GiveBack(tile, tile->epoch); });
+  }
+  JoinIdleNeighbours();
+  Bytes released = 0;
+  for (ArenaPool* pool : pools_) {
+    if (only != nullptr && only != pool) continue;
     released += ReleaseIdleOf(*pool, /*small=*/true) + ReleaseIdleOf(*pool, /*small=*/false);
   }
   context_.SampleDeviceUsed();
   return released;
+}
+
+// A granule that free blocks of several pools share lies wholly free too.
+void ArenaLayout::JoinIdleNeighbours() {
+  const auto is_idle = [](const Block* tile) {
+    return tile != nullptr && tile->state == BlockState::kFree &&
+           Cast(*tile->pool).IsIdle(tile->epoch);
+  };
+  for (const ArenaSet* set : {&small_, &large_}) {
+    for (const std::unique_ptr<Arena>& arena : set->arenas) {
+      for (Block* tile = arena->first_tile(); tile != nullptr; tile = tile->next) {
+        while (is_idle(tile) && is_idle(tile->next)) {
+          arena->Adopt(tile->next, tile->next->address, tile->next->size, Cast(*tile->pool));
+        }
+      }
+    }
+  }
 }
 
 Bytes ArenaLayout::ReleaseIdleOf(ArenaPool& pool, bool small) {

@@ -101,6 +101,7 @@ class ArenaLayout final : public Layout {
   void RetireDonors(const std::vector<Donor>& donors, uint64_t epoch);
   // Old mappings that the stream has passed go.
   void RemoveOldMappings(ArenaPool& pool);
+  void JoinIdleNeighbours();
   Bytes ReleaseIdleOf(ArenaPool& pool, bool small);
 
   const RemapMode remap_;

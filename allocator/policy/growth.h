@@ -6,6 +6,7 @@
 #ifndef OFFCUT_ALLOCATOR_POLICY_GROWTH_H_
 #define OFFCUT_ALLOCATOR_POLICY_GROWTH_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 
@@ -14,18 +15,21 @@
 
 namespace offcut::policy {
 
-// Reserved memory up to which growing beats moving: the largest live bytes so far and some slack.
-// With memory on one stream, 1.5 %: found by replaying recorded training runs, it leaves
-// live/reserved at .985, and moves are made mostly while live climbs; without slack, moving costs
-// up to 7 % of a run's time. With memory on several streams, 4.5 %: what one stream has free is
-// seldom idle when another needs it, and each per cent less costs hundreds of moves a step.
+// Reserved memory up to which growing beats moving: the largest live bytes so far and some slack,
+// at least 16 MiB. With memory on one stream, 1.5 %: found by replaying recorded training runs, it
+// leaves live/reserved at .985, and moves are made mostly while live climbs; without slack, moving
+// costs up to 7 % of a run's time. With memory on several streams, 4.5 %: what one stream has free
+// is seldom idle when another needs it, and each per cent less costs hundreds of moves a step.
 constexpr Bytes SoftTarget(Bytes largest_live, bool several_streams) {
-  return largest_live + largest_live * (several_streams ? 9 : 3) / 200;
+  return largest_live + std::max(largest_live * (several_streams ? 9 : 3) / 200, 16 * kMiB);
 }
 
 // Reserved memory up to which growing beats waiting for what other streams, or pending frees, will
-// soon set free: 4.5 % above the largest live bytes so far.
-constexpr Bytes WaitTarget(Bytes largest_live) { return largest_live + largest_live * 9 / 200; }
+// soon set free: 4.5 % above the largest live bytes so far, and at least 64 MiB: less is not worth
+// a stall.
+constexpr Bytes WaitTarget(Bytes largest_live) {
+  return largest_live + std::max(largest_live * 9 / 200, 64 * kMiB);
+}
 
 // A free block or a gap within a run of such: together they cover it without holes, in order of
 // address.

@@ -155,14 +155,37 @@ TEST(DeviceAllocatorTest, GrowsIntoTheGapThatNeedsTheFewestGranules) {
   world.Free(wall);
 }
 
-TEST(DeviceAllocatorTest, MovesIdleMemoryOfAnotherStreamBeforeItFails) {
+TEST(DeviceAllocatorTest, IdleMemoryOfAnotherStreamServesWhereItLies) {
   World world({.memory_bytes = 64 * kMiB});
   const StreamHandle side = world.NewStream();
   const DevicePtr idle = world.Allocate(60 * kMiB, side);
   world.Free(idle);
   world.Allocate(50 * kMiB);
-  EXPECT_EQ(world.allocator->counters().moves, 25u);
+  EXPECT_EQ(world.reserved(), 60 * kMiB);
+  EXPECT_EQ(world.allocator->counters().moves, 0u);
   EXPECT_EQ(world.allocator->counters().device_waits, 0u);
+}
+
+TEST(DeviceAllocatorTest, FragmentedMemoryOfOneStreamIsMovedAtOnceThoughTheDeviceLagsBehind) {
+  World world({.memory_bytes = 64 * kMiB, .lag_ns = 50'000'000});
+  std::vector<DevicePtr> blocks;
+  for (int i = 0; i < 16; ++i) blocks.push_back(world.Allocate(4 * kMiB));
+  for (size_t i = 0; i < blocks.size(); i += 2) {
+    world.Launch(nullptr, blocks[i]);
+    world.Free(blocks[i]);
+  }
+  world.Allocate(32 * kMiB);
+  EXPECT_EQ(world.allocator->counters().moves, 16u);
+  EXPECT_EQ(world.allocator->counters().move_batches, 1u);
+  EXPECT_EQ(world.allocator->counters().old_mapping_bytes[0].current,
+            static_cast<int64_t>(32 * kMiB));
+  EXPECT_EQ(world.allocator->counters().device_waits, 0u);
+  EXPECT_EQ(world.sim.model().clock().WaitedNs(), 0u);
+  EXPECT_EQ(world.reserved(), 64 * kMiB);
+
+  world.sim.AdvanceNs(60'000'000);
+  world.allocator->EmptyCache();
+  EXPECT_EQ(world.allocator->counters().old_mapping_bytes[0].current, 0);
 }
 
 TEST(DeviceAllocatorTest, OutOfMemoryTellsWhereTheMemoryIs) {

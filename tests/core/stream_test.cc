@@ -12,14 +12,36 @@ using ::testing::HasSubstr;
 
 constexpr uint64_t kLagNs = 5'000'000;
 
-TEST(StreamTest, AFreeBlockNeverServesAnotherStream) {
-  World world;
+TEST(StreamTest, AFreeBlockServesNoOtherStreamWhileItsOwnMayUseIt) {
+  World world({.lag_ns = kLagNs});
   const StreamHandle side = world.NewStream();
   for (Bytes requested : {Bytes{512}, 100 * kKiB, 3 * kMiB}) {
     const DevicePtr block = world.Allocate(requested);
+    world.Launch(nullptr, block);
     world.Free(block);
     EXPECT_NE(world.Allocate(requested, side), block);
   }
+}
+
+TEST(StreamTest, AFreeBlockServesAnotherStreamOnceItsOwnHasPassed) {
+  World world({.memory_bytes = 64 * kMiB, .lag_ns = kLagNs});
+  const StreamHandle side = world.NewStream();
+  const DevicePtr block = world.Allocate(60 * kMiB);
+  world.Launch(nullptr, block);
+  world.Free(block);
+  EXPECT_EQ(world.Allocate(60 * kMiB, side), block) << "nothing else is there to be had";
+  EXPECT_EQ(world.sim.model().clock().WaitedNs(), kLagNs);
+  EXPECT_EQ(world.allocator->counters().device_waits, 0u);
+}
+
+TEST(StreamTest, WhereThereIsRoomNobodyWaits) {
+  World world({.memory_bytes = 64 * kMiB, .lag_ns = kLagNs});
+  const StreamHandle side = world.NewStream();
+  const DevicePtr block = world.Allocate(60 * kMiB);
+  world.Launch(nullptr, block, /*duration_ns=*/10'000'000'000);
+  world.Free(block);
+  world.Allocate(2 * kMiB, side);
+  EXPECT_EQ(world.sim.model().clock().WaitedNs(), 0u) << "there was room to grow";
 }
 
 TEST(StreamTest, ABlockUsedByAnotherStreamIsReusedOnlyOnceThatStreamHasPassedItsFree) {

@@ -97,7 +97,8 @@ TEST(GrowthTest, NoCheaperWindowExists) {
 }
 
 TEST(GrowthTest, TheTargetsLieAboveTheLargestLive) {
-  EXPECT_EQ(SoftTarget(0, /*several_streams=*/false), 0u);
+  EXPECT_EQ(SoftTarget(0, /*several_streams=*/false), 16 * kMiB);
+  EXPECT_EQ(WaitTarget(0), 64 * kMiB);
   EXPECT_EQ(SoftTarget(200 * kGiB, /*several_streams=*/false), 203 * kGiB);
   EXPECT_EQ(SoftTarget(200 * kGiB, /*several_streams=*/true), 209 * kGiB);
   EXPECT_EQ(WaitTarget(200 * kGiB), 209 * kGiB);
