@@ -22,9 +22,6 @@ struct ArenaPool final : Pool {
   FreeIndex& free(bool small) { return small ? small_free : large_free; }
   const FreeIndex& free(bool small) const { return small ? small_free : large_free; }
 
-  // Whether the device is done with what bears this epoch of the pool's stream.
-  bool IsIdle(uint64_t epoch) const { return epoch <= stream.idle_epoch; }
-
   FreeIndex small_free;  // in arenas of small requests
   FreeIndex large_free;  // in the others
   SlabSet slabs;
