@@ -27,11 +27,8 @@ Library* library = nullptr;  // for the handlers of fork and exit; set once Get 
 
 std::atomic<bool> Library::in_forked_child_{false};
 
-std::atomic<Library*> Library::instance_{nullptr};
-
-Library& Library::MakeSlow() {
+Library& Library::Get() {
   static Library* const instance = new Library();
-  instance_.store(instance, std::memory_order_release);
   return *instance;
 }
 
@@ -104,6 +101,13 @@ void Library::AfterForkInChild() {
   if (Recorder* const recorder = library->recorder_for_fork_; recorder != nullptr) {
     recorder->DetachInChild();
   }
+}
+
+absl::StatusOr<DeviceAllocator*> Library::AllocatorFor(DeviceIndex device) {
+  if (DeviceAllocator* const allocator = FindAllocator(device); allocator != nullptr) {
+    return allocator;
+  }
+  return MakeAllocatorSlow(device);
 }
 
 absl::StatusOr<DeviceAllocator*> Library::MakeAllocatorSlow(DeviceIndex device) {

@@ -15,7 +15,6 @@
 #include <optional>
 #include <string>
 
-#include "absl/base/optimization.h"
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -33,10 +32,7 @@ namespace offcut {
 class Library {
  public:
   // The first call reads the environment and starts the recording; it does not touch CUDA.
-  static Library& Get() {
-    Library* const library = instance_.load(std::memory_order_acquire);
-    return ABSL_PREDICT_TRUE(library != nullptr) ? *library : MakeSlow();
-  }
+  static Library& Get();
 
   // What was wrong with the environment, or OK. Told on stderr once, by Get.
   const absl::Status& start_status() const { return start_status_; }
@@ -44,13 +40,7 @@ class Library {
 
   // The allocator of a device, made at the first call. InvalidArgument for a device that does not
   // exist; Unimplemented if the options ask for a layout that is not built yet.
-  absl::StatusOr<DeviceAllocator*> AllocatorFor(DeviceIndex device) {
-    if (DeviceAllocator* const allocator = FindAllocator(device);
-        ABSL_PREDICT_TRUE(allocator != nullptr)) {
-      return allocator;
-    }
-    return MakeAllocatorSlow(device);
-  }
+  absl::StatusOr<DeviceAllocator*> AllocatorFor(DeviceIndex device);
   // The allocator of a device in use, or nullptr.
   DeviceAllocator* FindAllocator(DeviceIndex device) const {
     if (device < 0 || device >= kMaxDevices) return nullptr;
@@ -82,7 +72,6 @@ class Library {
  private:
   static constexpr DeviceIndex kMaxDevices = 64;
 
-  static Library& MakeSlow();
   Library();
   void ReadOptions();
   void StartRecording();
@@ -91,7 +80,6 @@ class Library {
   absl::StatusOr<DeviceAllocator*> MakeAllocatorSlow(DeviceIndex device);
   Bytes LimitFor(double fraction, Bytes device_total) const;
 
-  static std::atomic<Library*> instance_;  // set once there is one; never destroyed
   static std::atomic<bool> in_forked_child_;
 
   absl::Status start_status_;

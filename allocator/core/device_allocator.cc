@@ -68,21 +68,12 @@ DeviceAllocator::~DeviceAllocator() {
 
 // --- The hot path --------------------------------------------------------------------------------
 
-ABSL_ATTRIBUTE_ALWAYS_INLINE inline void DeviceAllocator::EmitBlock(EventKind kind,
-                                                                    const Block& block) {
+inline void DeviceAllocator::EmitBlock(EventKind kind, const Block& block) {
   emitter_.EmitInline({.address = block.address,
                        .bytes = block.requested,
                        .extra = static_cast<uint32_t>(block.size / kBlockAlignment),
                        .pool = block.pool->index,
                        .kind = kind});
-}
-
-inline absl::StatusOr<Pool*> DeviceAllocator::PoolFor(StreamHandle handle) {
-  OFFCUT_ASSIGN_OR_RETURN(StreamLedger::Stream* const stream, streams_.Find(handle));
-  if (ABSL_PREDICT_TRUE(stream->index < pool_of_stream_.size())) {
-    if (Pool* const pool = pool_of_stream_[stream->index]; pool != nullptr) return pool;
-  }
-  return NewPoolSlow(*stream);
 }
 
 absl::StatusOr<DevicePtr> DeviceAllocator::Allocate(StreamHandle stream, Bytes requested) {
@@ -136,13 +127,17 @@ void DeviceAllocator::FinishPendingFree(Block* block) {
   block->pool->layout.GiveBack(block, epoch);
 }
 
-Pool* DeviceAllocator::NewPoolSlow(StreamLedger::Stream& stream) {
+absl::StatusOr<Pool*> DeviceAllocator::PoolFor(StreamHandle handle) {
+  OFFCUT_ASSIGN_OR_RETURN(StreamLedger::Stream* const stream, streams_.Find(handle));
+  if (stream->index < pool_of_stream_.size()) {
+    if (Pool* const pool = pool_of_stream_[stream->index]; pool != nullptr) return pool;
+  }
   OFFCUT_CHECK(pools_.size() < kNoPool, "more pools than an event can name");
-  pools_.push_back(layout_->NewPool(static_cast<uint16_t>(pools_.size()), stream));
+  pools_.push_back(layout_->NewPool(static_cast<uint16_t>(pools_.size()), *stream));
   Pool* const pool = pools_.back().get();
-  if (pool_of_stream_.size() <= stream.index) pool_of_stream_.resize(stream.index + 1);
-  pool_of_stream_[stream.index] = pool;
-  emitter_.Emit({.extra = stream.index, .pool = pool->index, .kind = EventKind::kPoolCreated});
+  if (pool_of_stream_.size() <= stream->index) pool_of_stream_.resize(stream->index + 1);
+  pool_of_stream_[stream->index] = pool;
+  emitter_.Emit({.extra = stream->index, .pool = pool->index, .kind = EventKind::kPoolCreated});
   return pool;
 }
 

@@ -103,7 +103,6 @@ class DeviceAllocator {
 
   // --- Serving a request ---
   absl::StatusOr<Pool*> PoolFor(StreamHandle stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Pool* NewPoolSlow(StreamLedger::Stream& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Waits without the lock: what was found before may have changed when it returns.
   absl::StatusOr<Block*> ClimbReclaimLadderSlow(Pool& pool, Bytes requested)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -82,7 +82,9 @@ void StreamLedger::Pend(Block* block) {
 
 EventHandle StreamLedger::RecordEvent(const Stream& stream, bool* retry) {
   const absl::StatusOr<bool> capturing = IsCapturing(stream);
-  if (capturing.ok() && *capturing) {
+  // Without an answer, an event might be recorded into a capture, and asking it would end that.
+  if (!capturing.ok()) return nullptr;
+  if (*capturing) {
     *retry = true;
     return nullptr;
   }
