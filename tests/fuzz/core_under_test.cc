@@ -1,10 +1,12 @@
 #include "tests/fuzz/core_under_test.h"
 
+#include <algorithm>
+#include <bit>
 #include <iterator>
 #include <utility>
 
 #include "allocator/base/status_macros.h"
-#include "allocator/config/config.h"
+#include "allocator/policy/native_sizes.h"
 #include "allocator/policy/sizes.h"
 #include "allocator/sim/cards.h"
 
@@ -41,11 +43,11 @@ CoreUnderTest::CoreUnderTest(SimDriver& sim, Driver& driver)
 CoreUnderTest::~CoreUnderTest() = default;
 
 absl::Status CoreUnderTest::Open(const Setup& setup) {
-  OFFCUT_ASSIGN_OR_RETURN(const Config config, Config::Parse({.offcut_conf = setup.conf}));
+  OFFCUT_ASSIGN_OR_RETURN(config_, Config::Parse({.offcut_conf = setup.conf}));
   for (DeviceIndex device = 0; device < setup.devices; ++device) {
     One& one = devices_.emplace_back();
     OFFCUT_ASSIGN_OR_RETURN(one.allocator,
-                            DeviceAllocator::Create(driver_, device, clock_, address_map_, config,
+                            DeviceAllocator::Create(driver_, device, clock_, address_map_, config_,
                                                     {&one.witnesses}, setup.limit));
   }
   return absl::OkStatus();
@@ -120,7 +122,17 @@ CoreUnderTest::Holdings CoreUnderTest::HoldingsOf(DeviceIndex device) {
   return holdings;
 }
 
-Bytes CoreUnderTest::GrowthMax(Bytes bytes) {
+Bytes CoreUnderTest::GrowthMax(Bytes bytes) const {
+  namespace native = policy::native;
+  if (*config_.layout() == LayoutKind::kSegments) {
+    const Bytes largest_block = config_.roundup_power2_divisions() == Divisions()
+                                    ? native::BlockSize(bytes, 0)
+                                    : std::bit_ceil(std::max(bytes, native::kBlockMin));
+    // Beyond these limits the request asks for segments of another kind.
+    const Bytes large_segment = config_.large_segment_size_mb().bytes();
+    return std::max(native::SegmentSize(largest_block, large_segment),
+                    native::IsSmall(largest_block) ? 0 : large_segment);
+  }
   const Bytes tile = bytes <= policy::kSlotMax ? policy::SlabSize(policy::SlotClassFor(bytes))
                                                : policy::BlockSize(bytes);
   return RoundUp(tile, sim::kGranularity);

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "allocator/base/clock.h"
+#include "allocator/config/config.h"
 #include "allocator/core/address_map.h"
 #include "allocator/core/device_allocator.h"
 #include "allocator/driver/driver.h"
@@ -65,7 +66,7 @@ class CoreUnderTest {
   };
   Holdings HoldingsOf(DeviceIndex device);
   // More than any request of `bytes` makes reserved memory grow by.
-  static Bytes GrowthMax(Bytes bytes);
+  Bytes GrowthMax(Bytes bytes) const;
 
  private:
   struct One {
@@ -77,6 +78,7 @@ class CoreUnderTest {
   Driver& driver_;
   const Clock clock_;
   AddressMap address_map_;
+  Config config_;
   std::deque<One> devices_;
 };
 

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "allocator/driver/cuda_results.h"
 #include "allocator/driver/driver.h"
 #include "allocator/policy/sizes.h"
@@ -50,6 +52,7 @@ class Generator {
  public:
   Generator(uint64_t seed, bool alone) : random_(seed), alone_(alone) {}
 
+  std::string DrawConf();
   Setup DrawSetup();
   std::vector<Op> DrawOps(const Setup& setup, size_t count);
   size_t DrawLength() { return random_.Logarithmic(3000) + 20; }
@@ -105,9 +108,30 @@ class Generator {
   uint32_t next_block_ = 1;
 };
 
+std::string Generator::DrawConf() {
+  if (random_.OneIn(2)) return random_.Pick({"", "", "remap:wait", "remap:off"});
+  std::string conf = "expandable_segments:False";
+  const uint64_t large_segment = random_.Pick<uint64_t>({20, 20, 11, 12, 32});
+  if (large_segment != 20) absl::StrAppend(&conf, ",large_segment_size_mb:", large_segment);
+  if (random_.OneIn(3)) {
+    absl::StrAppend(&conf, ",max_split_size_mb:", large_segment + random_.Below(20));
+  }
+  if (large_segment > 20 || random_.OneIn(6)) {
+    absl::StrAppend(&conf, ",max_non_split_rounding_mb:", large_segment + random_.Below(10));
+  }
+  if (random_.OneIn(3)) {
+    absl::StrAppend(&conf, ",garbage_collection_threshold:0.", random_.Between(1, 9));
+  }
+  if (random_.OneIn(4)) {
+    absl::StrAppend(&conf, ",roundup_power2_divisions:",
+                    random_.Pick({"4", "8", "[1:2,4:8,>:4]", "[2:0,>:1]"}));
+  }
+  return conf;
+}
+
 Setup Generator::DrawSetup() {
   Setup setup;
-  setup.conf = random_.Pick({"", "", "remap:wait", "remap:off"});
+  setup.conf = DrawConf();
   setup.devices = random_.OneIn(4) ? 2 : 1;
   setup.streams = static_cast<uint8_t>(random_.Between(1, 6));
   setup.memory_bytes = random_.Pick<Bytes>({8, 16, 32, 64, 64, 96, 128, 256}) * kMiB;

@@ -51,8 +51,7 @@ Machine::Machine(const Setup& setup, const Replacements& replacements)
       core_(replacements.core ? replacements.core(sim_, driver_)
                               : std::make_unique<CoreUnderTest>(sim_, driver_)),
       streams_(setup.devices, std::vector<Stream>(setup.streams)),
-      limits_(setup.devices),
-      outside_(setup.devices) {
+      limits_(setup.devices) {
   for (std::atomic<Bytes>& limit : limits_) limit = setup.limit;
 }
 
@@ -124,19 +123,31 @@ absl::Status Machine::WaitFor(DeviceIndex device, StreamHandle waiting, DeviceIn
   return Named("capture: the harness could not wait", destroyed);
 }
 
-Bytes Machine::CapacityOf(DeviceIndex device) const {
-  const Bytes outside = std::min<Bytes>(outside_[device], setup_.memory_bytes);
-  return std::min<Bytes>(limits_[device], setup_.memory_bytes - outside);
+absl::Status Machine::WithMisuse(const absl::Status& status) const {
+  OFFCUT_RETURN_IF_ERROR(watch_.Verdict());
+  return status;
 }
 
 absl::Status Machine::Check() {
-  OFFCUT_RETURN_IF_ERROR(watch_.Verdict());
-  OFFCUT_RETURN_IF_ERROR(core_->Check());
+  OFFCUT_RETURN_IF_ERROR(WithMisuse(core_->Check()));
   claims_.Prune();
   return absl::OkStatus();
 }
 
 absl::Status Machine::Close() {
+  OFFCUT_RETURN_IF_ERROR(WithMisuse(CheckAllGoesBack()));
+  OFFCUT_RETURN_IF_ERROR(Check());
+  core_->Close();
+  return WithMisuse(CheckNothingIsLeft());
+}
+
+absl::Status Machine::CloseUnopened() {
+  driver_.ClearFaults();
+  core_->Close();
+  return WithMisuse(CheckNothingIsLeft());
+}
+
+absl::Status Machine::CheckAllGoesBack() {
   driver_.ClearFaults();
   for (DeviceIndex device = 0; device < setup_.devices; ++device) {
     for (uint8_t stream = 0; stream < setup_.streams; ++stream) {
@@ -154,21 +165,18 @@ absl::Status Machine::Close() {
         last.SetLimit({.device = static_cast<uint8_t>(device), .bytes = kNoLimit}));
     OFFCUT_RETURN_IF_ERROR(last.SetOutside({.device = static_cast<uint8_t>(device)}));
     OFFCUT_RETURN_IF_ERROR(last.EmptyCache({.device = static_cast<uint8_t>(device)}));
-    OFFCUT_RETURN_IF_ERROR(watch_.Verdict());
     const CoreUnderTest::Holdings held = core_->HoldingsOf(device);
     if (held.reserved_bytes != 0) {
       return Wrong("leak: ", held.reserved_bytes, " bytes of device ", device, " stay reserved (",
                    held.live_bytes, " live, ", held.pending_bytes, " pending, ",
                    held.releasable_bytes, " idle) when the program has freed all");
     }
-    const Op request = {.device = static_cast<uint8_t>(device), .block = 1, .bytes = 3 * kMiB};
+    const Op request = {.device = static_cast<uint8_t>(device), .block = 1, .bytes = kMiB};
     OFFCUT_RETURN_IF_ERROR(last.Allocate(request));
     if (last.Live(1) == nullptr) return Wrong("answer: the next request is not served");
     OFFCUT_RETURN_IF_ERROR(last.FreeAll());
   }
-  OFFCUT_RETURN_IF_ERROR(Check());
-  core_->Close();
-  return CheckNothingIsLeft();
+  return absl::OkStatus();
 }
 
 absl::Status Machine::CheckNothingIsLeft() {
@@ -180,12 +188,14 @@ absl::Status Machine::CheckNothingIsLeft() {
                  " address ranges, ", memory.handles, " handles, ", memory.mappings, " mappings, ",
                  memory.allocations, " allocations, ", streams.events, " events");
   }
-  return watch_.Verdict();
+  return absl::OkStatus();
 }
 
 // --- Player ---
 
-absl::Status Player::Play(const Op& op) {
+absl::Status Player::Play(const Op& op) { return machine_.WithMisuse(PlayOne(op)); }
+
+absl::Status Player::PlayOne(const Op& op) {
   if (op.device >= machine_.setup_.devices || op.stream >= machine_.setup_.streams) {
     return absl::OkStatus();
   }
@@ -278,9 +288,13 @@ absl::Status Player::ExplainRefusal(const Op& op, const absl::Status& refusal, b
     return wrong("beside ", held.releasable_bytes, " idle and ", held.pending_bytes,
                  " pending bytes");
   }
-  const Bytes capacity = machine_.CapacityOf(op.device);
-  if (held.reserved_bytes + CoreUnderTest::GrowthMax(op.bytes) <= capacity) {
-    return wrong("with ", held.reserved_bytes, " of ", capacity, " bytes reserved");
+  OFFCUT_ASSIGN_OR_RETURN(const sim::MemoryModel::Info info,
+                          machine_.sim_.model().memory().GetInfo(op.device));
+  const Bytes growth = machine_.core_->GrowthMax(op.bytes), limit = machine_.limits_[op.device];
+  if (RoundUp(growth, sim::kGranularity) <= info.free_bytes && growth <= limit &&
+      held.reserved_bytes <= limit - growth) {
+    return wrong("with ", held.reserved_bytes, " bytes reserved, ", info.free_bytes, " free and ",
+                 growth, " needed");
   }
   return absl::OkStatus();
 }
@@ -519,7 +533,6 @@ absl::Status Player::SetLimit(const Op& op) {
 }
 
 absl::Status Player::SetOutside(const Op& op) {
-  machine_.outside_[op.device] = op.bytes;
   return machine_.sim_.model().memory().SetOutsideBytes(op.device, op.bytes);
 }
 
@@ -541,9 +554,11 @@ absl::Status Player::Account(const Op& op) {
   const uint64_t faults = machine_.driver_.FaultCount();
   const Accounting sum = machine_.core_->Account(op.device);
   if (!alone_ || machine_.driver_.FaultCount() != faults) return absl::OkStatus();
-  const Bytes room = machine_.setup_.memory_bytes - sum.reserved_bytes;
-  const Bytes outside = std::min<Bytes>(machine_.outside_[op.device], room);
-  if (sum.outside_bytes != static_cast<int64_t>(outside)) {
+  OFFCUT_ASSIGN_OR_RETURN(const sim::MemoryModel::Info info,
+                          machine_.sim_.model().memory().GetInfo(op.device));
+  const auto outside =
+      static_cast<int64_t>(info.total_bytes - info.free_bytes - sum.reserved_bytes);
+  if (sum.outside_bytes != outside) {
     return Wrong("answer: ", sum.outside_bytes, " bytes are told to be outside, and ", outside,
                  " are");
   }

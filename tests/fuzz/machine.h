@@ -76,6 +76,10 @@ class Machine {
   // request is served, and nothing is left at the driver once the allocators are gone. The players
   // have freed their blocks.
   absl::Status Close();
+  // Instead, after an Open that failed: nothing is left at the driver.
+  absl::Status CloseUnopened();
+
+  FaultyDriver& driver() { return driver_; }
 
  private:
   friend class Player;
@@ -92,8 +96,10 @@ class Machine {
   // Makes `waiting` wait for all work on `stream` so far.
   absl::Status WaitFor(DeviceIndex device, StreamHandle waiting, DeviceIndex awaited_device,
                        StreamHandle awaited);
-  Bytes CapacityOf(DeviceIndex device) const;
+  absl::Status CheckAllGoesBack();
   absl::Status CheckNothingIsLeft();
+  // What the driver holds against the core comes before what came of it.
+  absl::Status WithMisuse(const absl::Status& status) const;
 
   const Setup setup_;
   SimDriver sim_;
@@ -105,8 +111,7 @@ class Machine {
 
   std::vector<std::vector<Stream>> streams_;  // by device
   int captures_ = 0;
-  std::vector<std::atomic<Bytes>> limits_;  // by device, as are:
-  std::vector<std::atomic<Bytes>> outside_;
+  std::vector<std::atomic<Bytes>> limits_;  // by device
   std::atomic<Claims::Owner> next_owner_{1};
 
   mutable absl::Mutex mutex_;
@@ -131,6 +136,7 @@ class Player {
 #include "tests/fuzz/ops.def"
 #undef FUZZ_OP
 
+  absl::Status PlayOne(const Op& op);
   // nullptr if there is no such block in the program's hands.
   Block* Live(uint32_t block);
   absl::Status Release(Block& block);

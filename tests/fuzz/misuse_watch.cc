@@ -11,6 +11,7 @@ bool IsMisuse(DriverCall call, const absl::Status& status) {
   switch (call) {
     case DriverCall::kCreateMemory:
     case DriverCall::kReserveAddress:
+    case DriverCall::kAllocateMemory:
       return !absl::IsResourceExhausted(status);
     case DriverCall::kGetStreamId:
     case DriverCall::kIsCapturing:
