@@ -144,6 +144,7 @@ absl::StatusOr<DeviceAllocator*> Library::MakeAllocatorSlow(DeviceIndex device) 
       std::unique_ptr<DeviceAllocator> allocator,
       DeviceAllocator::Create(*driver_, device, Clock::Real(), address_map_, config_,
                               std::move(sinks), LimitFor(fraction, properties.total_bytes)));
+  if (!allocator->notice().empty()) Tell(allocator->notice());
   DeviceAllocator* const made = allocator.release();
   allocators_[static_cast<size_t>(device)].store(made, std::memory_order_release);
   return made;

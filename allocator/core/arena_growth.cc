@@ -86,7 +86,7 @@ Layout::WaitPlan ArenaLayout::PlanWait(Pool& any_pool, Bytes requested) {
   WaitPlan plan;
   Bytes to_gain = static_cast<Bytes>(context_.emitter.counters().pending_bytes[0].current);
   for (ArenaPool* other : pools_) {
-    if (other == &pool && remap_ == RemapMode::kAlias) continue;
+    if (other == &pool && MayAlias()) continue;
     Bytes in_use = 0;
     bool open = false;
     for (const FreeIndex* free : {&other->large_free, &other->small_free}) {
@@ -257,7 +257,7 @@ std::vector<ArenaLayout::Donor> ArenaLayout::ChooseDonors(ArenaPool& pool, const
                                                           size_t count) {
   std::vector<Donor> donors;
   // While anything is captured no event may be recorded, and nothing may be unmapped.
-  if (remap_ == RemapMode::kOff || context_.streams.AnyCapturing()) return donors;
+  if (context_.config.remap() == RemapMode::kOff || context_.streams.AnyCapturing()) return donors;
   for (const bool small : {false, true}) {
     AddDonors(pool, small, /*same_stream=*/true, site, count, donors);
   }
@@ -289,7 +289,7 @@ void ArenaLayout::AddDonors(ArenaPool& from, bool small, bool same_stream, const
   if (donors.size() == count) return;
   const Bytes granularity = context_.properties.granularity;
   const bool alias =
-      same_stream && remap_ == RemapMode::kAlias && from.stream.ordered &&
+      same_stream && MayAlias() && from.stream.ordered &&
       context_.emitter.counters().old_mapping_bytes[0].current < kMostOldMappingBytes;
   from.free(small).ForEachFrom(granularity, [&](Block& tile) {
     const bool idle = from.IsIdle(tile.epoch);

@@ -7,8 +7,7 @@
 
 namespace offcut {
 
-ArenaLayout::ArenaLayout(LayoutContext& context)
-    : Layout(context), remap_(context.config.remap()), granules_(context.granules) {}
+ArenaLayout::ArenaLayout(LayoutContext& context) : Layout(context), granules_(context.granules) {}
 
 ArenaLayout::~ArenaLayout() {
   // What the driver refuses now stays with the process.

@@ -71,6 +71,10 @@ class ArenaLayout final : public Layout {
     bool may_move = false;
   };
 
+  // Whether granules may be mapped a second time while their stream still uses them.
+  bool MayAlias() const {
+    return context_.config.remap() == RemapMode::kAlias && context_.second_mappings_work;
+  }
   static ArenaPool& Cast(Pool& pool) { return static_cast<ArenaPool&>(pool); }
   static const ArenaPool& Cast(const Pool& pool) { return static_cast<const ArenaPool&>(pool); }
   ArenaSet& SetOf(Bytes requested);
@@ -104,7 +108,6 @@ class ArenaLayout final : public Layout {
   void JoinIdleNeighbours();
   Bytes ReleaseIdleOf(ArenaPool& pool, bool small);
 
-  const RemapMode remap_;
   GranulePool& granules_;
   ArenaSet small_{.small = true};
   ArenaSet large_;

@@ -25,6 +25,18 @@ absl::StatusOr<std::unique_ptr<DeviceAllocator>> DeviceAllocator::Create(
       driver, device, std::move(properties), layout, clock, address_map, config, std::move(sinks)));
   allocator->SetLimit(limit);
   absl::MutexLock lock(&allocator->mutex_);
+  if (layout != LayoutKind::kSegments) {
+    // A device that grants none, or cannot say, gets plain memory.
+    allocator->granules_.SetFlags(GrantedMemoryFlags(driver, device).value_or(MemoryFlags()));
+    // Now, while nothing runs that the test would have to wait for.
+    allocator->context_.second_mappings_work =
+        config.remap() == RemapMode::kAlias && SecondMappingsWork(driver, device).value_or(false);
+    if (config.remap() == RemapMode::kAlias && !allocator->context_.second_mappings_work) {
+      allocator->notice_ = absl::StrCat(
+          "second mappings failed their test on device ", device, " (", allocator->properties_.name,
+          "); granules are moved once the device is done with them, as with remap:wait");
+    }
+  }
   allocator->context_.SampleDeviceUsed();
   return allocator;
 }

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -95,6 +96,8 @@ class DeviceAllocator {
   StateView View() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   const DeviceProperties& properties() const { return properties_; }
+  // What the user should be told once: that the device lacks what an option asks for. "": nothing.
+  const std::string& notice() const { return notice_; }
 
  private:
   DeviceAllocator(Driver& driver, DeviceIndex device, DeviceProperties properties,
@@ -131,6 +134,7 @@ class DeviceAllocator {
   const DeviceIndex device_;
   const DeviceProperties properties_;
   const Config config_;
+  std::string notice_;  // written by Create
   AddressMap& address_map_;
 
   mutable absl::Mutex mutex_;

@@ -58,7 +58,7 @@ absl::Status GranulePool::MapAll(Arena& arena, uint16_t pool, absl::Span<const P
 absl::StatusOr<GranuleIndex> GranulePool::Create(Bytes bytes, bool small, uint16_t pool) {
   OFFCUT_ASSIGN_OR_RETURN(const PhysicalHandle handle,
                           TimedCall(emitter_, DriverCall::kCreateMemory, 0,
-                                    [&] { return driver_.CreateMemory(device_, bytes, {}); }));
+                                    [&] { return driver_.CreateMemory(device_, bytes, flags_); }));
   return Add(handle, bytes, small, pool);
 }
 

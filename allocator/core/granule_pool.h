@@ -86,6 +86,9 @@ class GranulePool {
   // fails, all is as it was. Requires: the device is done with it, or the source is kDriver.
   absl::Status FreeSegment(GranuleIndex index, DevicePtr address, uint16_t pool);
 
+  // What granules can do that are created from now on.
+  void SetFlags(const MemoryFlags& flags) { flags_ = flags; }
+
   // From now on every granule, those mapped already and those to come, is open to `peer` too. On an
   // error, what was opened stays open, and later granules are not.
   absl::Status OpenTo(DeviceIndex peer);
@@ -122,6 +125,7 @@ class GranulePool {
   const DeviceIndex device_;
   const Bytes granularity_;
   Emitter& emitter_;
+  MemoryFlags flags_;
   std::vector<DeviceIndex> accessors_;  // the device itself, then its peers
   std::vector<Granule> granules_;
   std::vector<GranuleIndex> unused_;

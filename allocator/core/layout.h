@@ -44,7 +44,8 @@ struct LayoutContext {
   BlockStore& blocks;
   GranulePool& granules;
   StreamLedger& streams;
-  Bytes limit = 0;         // on reserved memory; kNoLimit: none
+  bool second_mappings_work = false;  // as a test of the device has shown
+  Bytes limit = 0;                    // on reserved memory; kNoLimit: none
   Bytes largest_live = 0;  // the most live bytes there ever were, up to the last slow path
 
   Bytes reserved_bytes() const {

@@ -46,6 +46,8 @@ namespace {
   F(cuMemMap)                          \
   F(cuMemSetAccess)                    \
   F(cuMemUnmap)                        \
+  F(cuMemcpyHtoD_v2)                   \
+  F(cuMemcpyDtoH_v2)                   \
   F(cuMemAlloc)                        \
   F(cuMemFree)                         \
   F(cuStreamGetId)                     \
@@ -401,6 +403,29 @@ absl::Status CudaDriver::Unmap(DevicePtr address, Bytes bytes) {
     return DriverError(result, absl::StrCat("cuMemUnmap(", At(address, bytes), ")"));
   }
   return absl::OkStatus();
+}
+
+absl::Status CudaDriver::WriteWord(DeviceIndex device, DevicePtr address, uint32_t word) {
+  OFFCUT_ASSIGN_OR_RETURN(const Cuda::Device* on, cuda_->Retain(device));
+  const ContextScope current(cuda_->f, on->context);
+  const RelaxedCaptureScope relaxed(cuda_->f);
+  if (const CUresult result = cuda_->f.cuMemcpyHtoD_v2(address, &word, sizeof(word));
+      result != CUDA_SUCCESS) {
+    return DriverError(result, absl::StrCat("cuMemcpyHtoD(", At(address, sizeof(word)), ")"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint32_t> CudaDriver::ReadWord(DeviceIndex device, DevicePtr address) {
+  OFFCUT_ASSIGN_OR_RETURN(const Cuda::Device* on, cuda_->Retain(device));
+  const ContextScope current(cuda_->f, on->context);
+  const RelaxedCaptureScope relaxed(cuda_->f);
+  uint32_t word = 0;
+  if (const CUresult result = cuda_->f.cuMemcpyDtoH_v2(&word, address, sizeof(word));
+      result != CUDA_SUCCESS) {
+    return DriverError(result, absl::StrCat("cuMemcpyDtoH(", At(address, sizeof(word)), ")"));
+  }
+  return word;
 }
 
 // --- Memory with an address of its own ---

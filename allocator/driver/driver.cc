@@ -60,6 +60,35 @@ int DriverErrorCode(const absl::Status& status) {
   return cu_result;
 }
 
+absl::StatusOr<bool> SecondMappingsWork(Driver& driver, DeviceIndex device) {
+  constexpr uint32_t kFirst = 0x0ff0c07a, kSecond = 0x5ca1ab1e;
+  OFFCUT_ASSIGN_OR_RETURN(const DeviceProperties properties, driver.GetProperties(device));
+  const Bytes granule = properties.granularity;
+  OFFCUT_ASSIGN_OR_RETURN(const DevicePtr a,
+                          driver.ReserveAddress(device, 2 * granule, granule, /*hint=*/0));
+  const DevicePtr b = a + granule;
+  const absl::StatusOr<PhysicalHandle> handle = driver.CreateMemory(device, granule, {});
+  const auto attempt = [&]() -> absl::StatusOr<bool> {
+    OFFCUT_RETURN_IF_ERROR(handle.status());
+    OFFCUT_RETURN_IF_ERROR(driver.Map(a, granule, *handle));
+    OFFCUT_RETURN_IF_ERROR(driver.Map(b, granule, *handle));
+    OFFCUT_RETURN_IF_ERROR(driver.SetAccess(a, 2 * granule, device));
+    OFFCUT_RETURN_IF_ERROR(driver.WriteWord(device, a, kFirst));
+    OFFCUT_ASSIGN_OR_RETURN(const uint32_t through_b, driver.ReadWord(device, b));
+    OFFCUT_RETURN_IF_ERROR(driver.WriteWord(device, b + granule - sizeof(kSecond), kSecond));
+    OFFCUT_ASSIGN_OR_RETURN(const uint32_t through_a,
+                            driver.ReadWord(device, a + granule - sizeof(kSecond)));
+    return through_b == kFirst && through_a == kSecond;
+  };
+  absl::StatusOr<bool> works = attempt();
+  // What was not mapped is refused, and what the driver refuses else stays with the process.
+  driver.Unmap(a, granule).IgnoreError();
+  driver.Unmap(b, granule).IgnoreError();
+  if (handle.ok()) driver.ReleaseMemory(*handle).IgnoreError();
+  driver.FreeAddress(a, 2 * granule).IgnoreError();
+  return works;
+}
+
 absl::StatusOr<MemoryFlags> GrantedMemoryFlags(Driver& driver, DeviceIndex device) {
   OFFCUT_ASSIGN_OR_RETURN(const DeviceProperties properties, driver.GetProperties(device));
   if (!properties.virtual_memory) return MemoryFlags{};

@@ -105,6 +105,10 @@ class Driver {
   virtual absl::Status SetAccess(DevicePtr address, Bytes bytes, DeviceIndex device) = 0;
   // A range that holds whole mappings only. Does NOT wait for kernels that use it.
   virtual absl::Status Unmap(DevicePtr address, Bytes bytes) = 0;
+  // Four bytes at a multiple of 4 that is open to `device`, in order with the legacy default
+  // stream; both WAIT for that stream. For self-tests. FailedPrecondition beside a capture.
+  virtual absl::Status WriteWord(DeviceIndex device, DevicePtr address, uint32_t word) = 0;
+  virtual absl::StatusOr<uint32_t> ReadWord(DeviceIndex device, DevicePtr address) = 0;
 
   // --- Memory with an address of its own ---
   // Of any size but 0; aligned to at least 512 bytes, from 2 MiB on to the granularity.
@@ -133,6 +137,11 @@ class Driver {
   virtual absl::StatusOr<bool> AwaitEvent(DeviceIndex device, EventHandle event,
                                           uint64_t max_ns) = 0;
 };
+
+// Whether one granule that is mapped at two addresses shows at each what was written through the
+// other; tried with a granule of its own. False where the device shows something else; an error
+// where that could not be tried.
+absl::StatusOr<bool> SecondMappingsWork(Driver& driver, DeviceIndex device);
 
 // The most useful flags that `device` grants, found by creating and releasing one granule with each
 // combination of what it claims; none if the device has no virtual memory. File descriptors before

@@ -76,6 +76,14 @@ absl::Status ForwardingDriver::Unmap(DevicePtr address, Bytes bytes) {
   return Forward(DriverCall::kUnmap, [&] { return driver_->Unmap(address, bytes); });
 }
 
+absl::Status ForwardingDriver::WriteWord(DeviceIndex device, DevicePtr address, uint32_t word) {
+  return Forward(DriverCall::kWriteWord, [&] { return driver_->WriteWord(device, address, word); });
+}
+
+absl::StatusOr<uint32_t> ForwardingDriver::ReadWord(DeviceIndex device, DevicePtr address) {
+  return Forward(DriverCall::kReadWord, [&] { return driver_->ReadWord(device, address); });
+}
+
 absl::StatusOr<DevicePtr> ForwardingDriver::AllocateMemory(DeviceIndex device, Bytes bytes) {
   return Forward(DriverCall::kAllocateMemory,
                  [&] { return driver_->AllocateMemory(device, bytes); });

@@ -29,6 +29,8 @@ class ForwardingDriver : public Driver {
   absl::Status Map(DevicePtr address, Bytes bytes, PhysicalHandle handle) override;
   absl::Status SetAccess(DevicePtr address, Bytes bytes, DeviceIndex device) override;
   absl::Status Unmap(DevicePtr address, Bytes bytes) override;
+  absl::Status WriteWord(DeviceIndex device, DevicePtr address, uint32_t word) override;
+  absl::StatusOr<uint32_t> ReadWord(DeviceIndex device, DevicePtr address) override;
 
   absl::StatusOr<DevicePtr> AllocateMemory(DeviceIndex device, Bytes bytes) override;
   absl::Status FreeMemory(DeviceIndex device, DevicePtr address) override;

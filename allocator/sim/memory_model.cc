@@ -598,6 +598,33 @@ void MemoryModel::MarkUsed(DevicePtr address, Bytes bytes, uint64_t until_ns) {
   }
 }
 
+absl::Status MemoryModel::WriteWord(DevicePtr address, uint32_t word, DeviceIndex device) {
+  OFFCUT_RETURN_IF_ERROR(CheckAccess(address, sizeof(word), device, Access::kReadWrite));
+  if (backed()) {
+    std::memcpy(reinterpret_cast<void*>(address), &word, sizeof(word));
+    return absl::OkStatus();
+  }
+  absl::MutexLock lock(&mutex_);
+  if (const Mapping* const mapping = mappings_.Find(address); mapping != nullptr) {
+    words_[{mapping->handle, address - mapping->address}] = word;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint32_t> MemoryModel::ReadWord(DevicePtr address, DeviceIndex device) const {
+  OFFCUT_RETURN_IF_ERROR(CheckAccess(address, sizeof(uint32_t), device, Access::kRead));
+  uint32_t word = 0;
+  if (backed()) {
+    std::memcpy(&word, reinterpret_cast<const void*>(address), sizeof(word));
+    return word;
+  }
+  absl::MutexLock lock(&mutex_);
+  const Mapping* const mapping = mappings_.Find(address);
+  if (mapping == nullptr) return word;
+  const auto it = words_.find({mapping->handle, address - mapping->address});
+  return it == words_.end() ? word : it->second;
+}
+
 void MemoryModel::Fill(DevicePtr address, uint8_t value, Bytes bytes) {
   const DevicePtr end = address + bytes;
   const DevicePtr pages = RoundUp(address, HostBacking::PageBytes());

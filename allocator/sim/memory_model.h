@@ -15,10 +15,12 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/btree_map.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -131,6 +133,11 @@ class MemoryModel {
   // Work submitted now uses the range until `until_ns`: unmapping it before then is an error.
   void MarkUsed(DevicePtr address, Bytes bytes, uint64_t until_ns);
 
+  // A word in mapped memory, after CheckAccess. Without backing too: the contents of the few words
+  // that were written belong to the physical memory, whatever address shows it.
+  absl::Status WriteWord(DevicePtr address, uint32_t word, DeviceIndex device);
+  absl::StatusOr<uint32_t> ReadWord(DevicePtr address, DeviceIndex device) const;
+
   // Sets `bytes` bytes to `value`; whole pages of zeros are given back to the host instead. Only
   // backed, and after CheckAccess.
   void Fill(DevicePtr address, uint8_t value, Bytes bytes);
@@ -204,6 +211,8 @@ class MemoryModel {
   IdTable<Handle> handles_ ABSL_GUARDED_BY(mutex_);
   absl::btree_map<DevicePtr, Range> host_ranges_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_buffer_id_ ABSL_GUARDED_BY(mutex_) = 1;
+  // Without backing: the words that were written, by handle and offset in it.
+  absl::flat_hash_map<std::pair<PhysicalHandle, Bytes>, uint32_t> words_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace offcut::sim

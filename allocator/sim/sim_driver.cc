@@ -131,6 +131,20 @@ absl::Status SimDriver::Unmap(DevicePtr address, Bytes bytes) {
   return model_->memory().Unmap(address, bytes);
 }
 
+absl::Status SimDriver::WriteWord(DeviceIndex device, DevicePtr address, uint32_t word) {
+  OFFCUT_RETURN_IF_ERROR(Enter(DriverCall::kWriteWord));
+  RelaxedCaptureScope relaxed;
+  OFFCUT_RETURN_IF_ERROR(model_->streams().SynchronizeStream(device, nullptr));
+  return model_->memory().WriteWord(address, word, device);
+}
+
+absl::StatusOr<uint32_t> SimDriver::ReadWord(DeviceIndex device, DevicePtr address) {
+  OFFCUT_RETURN_IF_ERROR(Enter(DriverCall::kReadWord));
+  RelaxedCaptureScope relaxed;
+  OFFCUT_RETURN_IF_ERROR(model_->streams().SynchronizeStream(device, nullptr));
+  return model_->memory().ReadWord(address, device);
+}
+
 // --- Memory with an address of its own ---
 
 absl::StatusOr<DevicePtr> SimDriver::AllocateMemory(DeviceIndex device, Bytes bytes) {

@@ -440,6 +440,14 @@ TEST_P(DriverContract, NoMemoryCallWaitsForWork) {
   EXPECT_TRUE(world().Unblock());
 }
 
+TEST_P(DriverContract, SecondMappingsShowTheSameMemory) {
+  const Bytes before = FreeBytes();
+  const absl::StatusOr<bool> works = SecondMappingsWork(driver(), 0);
+  ASSERT_TRUE(works.ok()) << works.status();
+  EXPECT_TRUE(*works);
+  EXPECT_EQ(FreeBytes(), before);
+}
+
 // --- Flags of physical memory ---
 
 TEST_P(DriverContract, MemoryHasTheFlagsThatTheDeviceGrants) {
