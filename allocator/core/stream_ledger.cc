@@ -80,7 +80,14 @@ void StreamLedger::Pend(Block* block) {
   }
 }
 
-EventHandle StreamLedger::RecordEvent(const Stream& stream, bool* retry) {
+EventHandle StreamLedger::RecordEvent(Stream& stream, bool* retry) {
+  // An event on another stream with the same handle would tell nothing of this one.
+  const absl::StatusOr<StreamId> id = driver_.GetStreamId(device_, stream.handle);
+  if (!id.ok()) return nullptr;
+  if (*id != stream.id) {
+    if (stream.ordered) Forget(stream);
+    return nullptr;
+  }
   const absl::StatusOr<bool> capturing = IsCapturing(stream);
   // Without an answer, an event might be recorded into a capture, and asking it would end that.
   if (!capturing.ok()) return nullptr;
@@ -97,6 +104,12 @@ EventHandle StreamLedger::RecordEvent(const Stream& stream, bool* retry) {
     return nullptr;
   }
   return event;
+}
+
+void StreamLedger::Forget(Stream& stream) {
+  stream.ordered = false;
+  by_handle_.erase(stream.handle);
+  last_found_ = nullptr;
 }
 
 EventHandle StreamLedger::TakeEvent() {

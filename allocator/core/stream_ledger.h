@@ -129,7 +129,10 @@ class StreamLedger {
   };
 
   // nullptr if the stream is being captured or the driver refuses; `*retry` tells the two apart.
-  EventHandle RecordEvent(const Stream& stream, bool* retry);
+  EventHandle RecordEvent(Stream& stream, bool* retry);
+  // The stream was destroyed, and its handle is another stream's now: only a wait for the device
+  // tells when it is done.
+  void Forget(Stream& stream);
   bool IsDone(EventHandle event);
   void RecordPostponed();
   void FinishUse(Block* block, OnFinished finished);

@@ -34,6 +34,19 @@ TEST(StreamTest, AFreeBlockServesAnotherStreamOnceItsOwnHasPassed) {
   EXPECT_EQ(world.allocator->counters().device_waits, 0u);
 }
 
+TEST(StreamTest, NoEventOfTheNextOwnerOfItsHandleTellsOfADestroyedStream) {
+  World world({.memory_bytes = 64 * kMiB, .lag_ns = kLagNs});
+  const StreamHandle side = world.NewStream();
+  const DevicePtr block = world.Allocate(60 * kMiB, side);
+  world.Launch(side, block, /*duration_ns=*/1'000'000'000);
+  world.Free(block);
+  ASSERT_TRUE(world.sim.model().streams().DestroyStream(side).ok());
+  ASSERT_EQ(world.NewStream(), side) << "handles are used again";
+  world.Allocate(60 * kMiB);
+  EXPECT_EQ(world.allocator->counters().device_waits, 1u);
+  EXPECT_GE(world.sim.model().clock().WaitedNs(), 1'000'000'000u);
+}
+
 TEST(StreamTest, WhereThereIsRoomNobodyWaits) {
   World world({.memory_bytes = 64 * kMiB, .lag_ns = kLagNs});
   const StreamHandle side = world.NewStream();
