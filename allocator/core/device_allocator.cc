@@ -157,7 +157,9 @@ absl::StatusOr<Pool*> DeviceAllocator::PoolFor(StreamHandle handle) {
 
 Bytes DeviceAllocator::EmptyCache() {
   absl::MutexLock lock(&mutex_);
-  const Bytes released = WaitForDeviceSlow().ok() ? layout_->ReleaseIdle(/*only=*/nullptr) : 0;
+  // A wait for the device would end every capture on it.
+  const bool idle = !streams_.AnyCapturing() && WaitForDeviceSlow().ok();
+  const Bytes released = idle ? layout_->ReleaseIdle(/*only=*/nullptr) : 0;
   emitter_.Emit({.bytes = released, .kind = EventKind::kCacheEmptied});
   return released;
 }

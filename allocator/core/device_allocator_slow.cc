@@ -12,6 +12,14 @@
 #include "allocator/core/timed_call.h"
 
 namespace offcut {
+namespace {
+
+bool WaitsForDevice(ReclaimStep step) {
+  return step == ReclaimStep::kCollectGarbage || step == ReclaimStep::kReleaseFitting ||
+         step == ReclaimStep::kReleaseIdle;
+}
+
+}  // namespace
 
 absl::StatusOr<Block*> DeviceAllocator::ClimbReclaimLadderSlow(Pool& pool, Bytes requested) {
   absl::Status cause;
@@ -19,6 +27,8 @@ absl::StatusOr<Block*> DeviceAllocator::ClimbReclaimLadderSlow(Pool& pool, Bytes
   for (const ReclaimStep step : pool.layout.ladder()) {
     if (step == ReclaimStep::kFinishPending && !streams_.has_pending()) continue;
     if (!pool.layout.Applies(step, pool, requested)) continue;
+    // It would end every capture on the device.
+    if (WaitsForDevice(step) && streams_.AnyCapturing()) continue;
     emitter_.Emit({.bytes = requested,
                    .extra = static_cast<uint32_t>(step),
                    .pool = pool.index,

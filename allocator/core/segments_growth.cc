@@ -28,7 +28,7 @@ absl::Span<const ReclaimStep> SegmentsLayout::ladder() const { return kLadder; }
 bool SegmentsLayout::Applies(ReclaimStep step, const Pool& pool, Bytes requested) const {
   switch (step) {
     case ReclaimStep::kCollectGarbage: {
-      if (!AboveGarbageThreshold() || context_.streams.AnyCapturing()) return false;
+      if (!AboveGarbageThreshold()) return false;
       bool any = false;
       ForEachCollectable([&](const SegmentPool&, const Block&) { any = true; });
       return any;
@@ -36,10 +36,8 @@ bool SegmentsLayout::Applies(ReclaimStep step, const Pool& pool, Bytes requested
     case ReclaimStep::kReleaseFitting: {
       const Block* const largest = Cast(pool).large.free.FindLargest();
       return !native::IsSmall(BlockSize(requested)) && largest != nullptr &&
-             largest->size >= limits_.max_split && !InUse(pool) && !context_.streams.AnyCapturing();
+             largest->size >= limits_.max_split && !InUse(pool);
     }
-    case ReclaimStep::kReleaseIdle:
-      return !context_.streams.AnyCapturing();
     default:
       return true;
   }

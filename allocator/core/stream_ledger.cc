@@ -6,6 +6,7 @@
 
 #include "allocator/base/status_macros.h"
 #include "allocator/core/timed_call.h"
+#include "allocator/driver/cuda_results.h"
 
 namespace offcut {
 namespace {
@@ -199,6 +200,8 @@ EventHandle StreamLedger::OldestEvent(absl::Span<Stream* const> streams) const {
 }
 
 StreamLedger::DeviceWait StreamLedger::BeginDeviceWait() {
+  // Events that could not be recorded before may be among what the wait is for.
+  if (!postponed_.empty()) RecordPostponed();
   DeviceWait wait;
   for (const std::unique_ptr<Stream>& stream : streams_) wait.epochs.push_back(stream->epoch++);
   wait.unprovable = std::exchange(unprovable_, {});
@@ -222,7 +225,9 @@ void StreamLedger::EndDeviceWait(DeviceWait wait, bool succeeded, OnFinished fin
 bool StreamLedger::AnyCapturing() const {
   return std::any_of(streams_.begin(), streams_.end(), [this](const auto& stream) {
     const absl::StatusOr<bool> capturing = IsCapturing(*stream);
-    return capturing.ok() && *capturing;
+    // Without an answer it may be; but one that was destroyed never answers again.
+    if (!capturing.ok()) return DriverErrorCode(capturing.status()) != CudaResult::kInvalidHandle;
+    return *capturing;
   });
 }
 
