@@ -28,7 +28,7 @@ namespace offcut::fuzz {
 class CoreUnderTest {
  public:
   // What the core is not ready for, and programs do not do. A line goes when its feature is there.
-  static constexpr bool kSurvivesCaptures = false;
+  static constexpr bool kSurvivesCaptures = true;
   static constexpr bool kTellsStreamsApartByTheirIds = false;  // not by handles, which are reused
   static constexpr bool kRecordsStreamsOfPeers = false;
 

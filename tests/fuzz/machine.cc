@@ -495,6 +495,10 @@ absl::Status Player::CreateStream(const Op& op) {
 absl::Status Player::BeginCapture(const Op& op) {
   Machine::Stream& stream = machine_.StreamAt(op.device, op.stream);
   if (!alone_ || op.stream == 0 || !stream.exists || stream.capturing) return absl::OkStatus();
+  // The allocator can ask only the streams that it has heard of whether they are being captured.
+  const absl::StatusOr<DevicePtr> known = machine_.core_->Allocate(op.device, stream.handle, 1);
+  if (!known.ok()) return absl::OkStatus();
+  OFFCUT_RETURN_IF_ERROR(machine_.core_->Free(op.device, *known));
   OFFCUT_RETURN_IF_ERROR(
       Named("capture", machine_.sim_.model().streams().BeginCapture(
                            op.device, stream.handle, static_cast<sim::CaptureMode>(op.value % 3))));

@@ -79,5 +79,38 @@ TEST(FuzzRegression, ASlabThatAWaitSetsFree) {
   Play(program);
 }
 
+// Emptying the cache waited for the device, which ended the capture.
+TEST(FuzzRegression, AnEmptiedCacheBesideACapture) {
+  using enum OpKind;
+  Play({.setup = {.streams = 2},
+        .ops = {
+            {.kind = kBeginCapture, .stream = 1},
+            {.kind = kEmptyCache},
+        }});
+}
+
+// So did a request for which memory was out, if a stream could not be asked whether it is captured.
+TEST(FuzzRegression, ARefusalBesideACapture) {
+  using enum OpKind;
+  Play({.setup = {.conf = "expandable_segments:False", .streams = 2},
+        .ops = {
+            {.kind = kBeginCapture, .stream = 1},
+            {.kind = kAllocate, .block = 1},
+            {.kind = kFault, .times = 2, .result = 2},
+            {.kind = kAllocate, .block = 2, .bytes = 1},
+        }});
+}
+
+// A free that a capture had put off stayed pending over a wait for the device after its end.
+TEST(FuzzRegression, AFreeThatACapturePutOff) {
+  using enum OpKind;
+  Play({.setup = {.streams = 3, .lag_ns = 50'000'000},
+        .ops = {
+            {.kind = kAllocate, .block = 1, .bytes = 1},
+            {.kind = kUse, .stream = 2, .block = 1},
+            {.kind = kBeginCapture, .stream = 2},
+        }});
+}
+
 }  // namespace
 }  // namespace offcut::fuzz
