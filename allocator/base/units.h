@@ -12,6 +12,7 @@
 // so that no file outside the driver needs CUDA's headers.
 struct CUstream_st;
 struct CUevent_st;
+struct CUmemPoolHandle_st;
 
 namespace offcut {
 
@@ -38,6 +39,9 @@ using EventHandle = CUevent_st*;
 
 // One physical allocation of the driver (CUmemGenericAllocationHandle). 0 is none.
 using PhysicalHandle = uint64_t;
+
+// A pool of stream-ordered memory that the driver keeps (CUmemoryPool).
+using DriverPool = CUmemPoolHandle_st*;
 
 // Every block starts and ends at a multiple of this: PyTorch and cuBLAS choose kernels by an
 // alignment of up to 512 bytes.

@@ -50,6 +50,14 @@ namespace {
   F(cuMemcpyDtoH_v2)                   \
   F(cuMemAlloc)                        \
   F(cuMemFree)                         \
+  F(cuMemPoolCreate)                   \
+  F(cuMemPoolDestroy)                  \
+  F(cuMemPoolSetAttribute)             \
+  F(cuMemPoolGetAttribute)             \
+  F(cuMemPoolTrimTo)                   \
+  F(cuMemPoolSetAccess)                \
+  F(cuMemAllocFromPoolAsync)           \
+  F(cuMemFreeAsync)                    \
   F(cuStreamGetId)                     \
   F(cuStreamIsCapturing)               \
   F(cuThreadExchangeStreamCaptureMode) \
@@ -149,14 +157,25 @@ struct CudaDriver::Cuda {
 
 namespace {
 
+CUmemAllocationHandleType HandleTypes(const MemoryFlags& flags) {
+  return static_cast<CUmemAllocationHandleType>(
+      (flags.export_fd ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : 0) |
+      (flags.export_fabric ? CU_MEM_HANDLE_TYPE_FABRIC : 0));
+}
+
+CUmemAccessDesc OpenTo(DeviceIndex device) {
+  CUmemAccessDesc access = {};
+  access.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  return access;
+}
+
 CUmemAllocationProp MemoryOn(DeviceIndex device, const MemoryFlags& flags) {
   CUmemAllocationProp properties = {};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
   properties.allocFlags.gpuDirectRDMACapable = flags.rdma;
-  properties.requestedHandleTypes = static_cast<CUmemAllocationHandleType>(
-      (flags.export_fd ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : 0) |
-      (flags.export_fabric ? CU_MEM_HANDLE_TYPE_FABRIC : 0));
+  properties.requestedHandleTypes = HandleTypes(flags);
   return properties;
 }
 
@@ -287,6 +306,7 @@ absl::StatusOr<DeviceProperties> CudaDriver::GetProperties(DeviceIndex device) {
       .rdma = has(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED),
       .export_fd = has(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED),
       .export_fabric = has(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED)};
+  properties.driver_pools = has(CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED);
   if (result == CUDA_SUCCESS && properties.virtual_memory) {
     const CUmemAllocationProp memory = MemoryOn(device, {});
     size_t granularity = 0;
@@ -385,9 +405,7 @@ absl::Status CudaDriver::SetAccess(DevicePtr address, Bytes bytes, DeviceIndex d
   OFFCUT_ASSIGN_OR_RETURN(const Cuda::Device* on, cuda_->Retain(device));
   const ContextScope current(cuda_->f, on->context);
   const RelaxedCaptureScope relaxed(cuda_->f);
-  CUmemAccessDesc access = {};
-  access.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
-  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  const CUmemAccessDesc access = OpenTo(device);
   if (const CUresult result = cuda_->f.cuMemSetAccess(address, bytes, &access, 1);
       result != CUDA_SUCCESS) {
     return DriverError(
@@ -448,6 +466,115 @@ absl::Status CudaDriver::FreeMemory(DeviceIndex device, DevicePtr address) {
   const RelaxedCaptureScope relaxed(cuda_->f);
   if (const CUresult result = cuda_->f.cuMemFree(address); result != CUDA_SUCCESS) {
     return DriverError(result, absl::StrFormat("cuMemFree(%#x on device %d)", address, device));
+  }
+  return absl::OkStatus();
+}
+
+// --- Pools of stream-ordered memory ---
+
+absl::StatusOr<DriverPool> CudaDriver::CreateDriverPool(DeviceIndex device,
+                                                        const MemoryFlags& flags) {
+  OFFCUT_ASSIGN_OR_RETURN(const Cuda::Device* on, cuda_->Retain(device));
+  if (flags.rdma) {
+    return DriverError(CudaResult::kInvalidValue, "cuMemPoolCreate: a pool has no flag for RDMA");
+  }
+  const ContextScope current(cuda_->f, on->context);
+  const RelaxedCaptureScope relaxed(cuda_->f);
+  CUmemPoolProps properties = {};
+  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
+  properties.handleTypes = HandleTypes(flags);
+  CUmemoryPool pool = nullptr;
+  if (const CUresult result = cuda_->f.cuMemPoolCreate(&pool, &properties);
+      result != CUDA_SUCCESS) {
+    return DriverError(result, absl::StrCat("cuMemPoolCreate(device ", device, Named(flags), ")"));
+  }
+  return pool;
+}
+
+absl::Status CudaDriver::DestroyDriverPool(DriverPool pool) {
+  OFFCUT_RETURN_IF_ERROR(cuda_->CheckInitialized());
+  const RelaxedCaptureScope relaxed(cuda_->f);
+  if (const CUresult result = cuda_->f.cuMemPoolDestroy(pool); result != CUDA_SUCCESS) {
+    return DriverError(result, absl::StrFormat("cuMemPoolDestroy(pool %p)", pool));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaDriver::SetDriverPoolOptions(DriverPool pool, const DriverPoolOptions& options) {
+  OFFCUT_RETURN_IF_ERROR(cuda_->CheckInitialized());
+  const RelaxedCaptureScope relaxed(cuda_->f);
+  CUresult result = CUDA_SUCCESS;
+  const auto set = [&](CUmemPool_attribute attribute, auto value) {
+    if (result == CUDA_SUCCESS) result = cuda_->f.cuMemPoolSetAttribute(pool, attribute, &value);
+  };
+  set(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, cuuint64_t{options.release_threshold_bytes});
+  set(CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, int{options.reuse_follow_events});
+  set(CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, int{options.reuse_opportunistic});
+  set(CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, int{options.reuse_internal_dependencies});
+  return DriverError(result, absl::StrFormat("cuMemPoolSetAttribute(pool %p)", pool));
+}
+
+absl::StatusOr<DriverPoolUsage> CudaDriver::GetDriverPoolUsage(DriverPool pool) {
+  OFFCUT_RETURN_IF_ERROR(cuda_->CheckInitialized());
+  const RelaxedCaptureScope relaxed(cuda_->f);
+  CUresult result = CUDA_SUCCESS;
+  const auto get = [&](CUmemPool_attribute attribute) {
+    cuuint64_t value = 0;
+    if (result == CUDA_SUCCESS) result = cuda_->f.cuMemPoolGetAttribute(pool, attribute, &value);
+    return Bytes{value};
+  };
+  const DriverPoolUsage usage{.reserved_bytes = get(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT),
+                              .reserved_bytes_max = get(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH),
+                              .used_bytes = get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT),
+                              .used_bytes_max = get(CU_MEMPOOL_ATTR_USED_MEM_HIGH)};
+  OFFCUT_RETURN_IF_ERROR(
+      DriverError(result, absl::StrFormat("cuMemPoolGetAttribute(pool %p)", pool)));
+  return usage;
+}
+
+absl::Status CudaDriver::TrimDriverPool(DriverPool pool, Bytes keep_bytes) {
+  OFFCUT_RETURN_IF_ERROR(cuda_->CheckInitialized());
+  const RelaxedCaptureScope relaxed(cuda_->f);
+  if (const CUresult result = cuda_->f.cuMemPoolTrimTo(pool, keep_bytes); result != CUDA_SUCCESS) {
+    return DriverError(result,
+                       absl::StrFormat("cuMemPoolTrimTo(pool %p, %d bytes)", pool, keep_bytes));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaDriver::OpenDriverPoolTo(DriverPool pool, DeviceIndex peer) {
+  OFFCUT_RETURN_IF_ERROR(cuda_->CheckInitialized());
+  const RelaxedCaptureScope relaxed(cuda_->f);
+  const CUmemAccessDesc access = OpenTo(peer);
+  if (const CUresult result = cuda_->f.cuMemPoolSetAccess(pool, &access, 1);
+      result != CUDA_SUCCESS) {
+    return DriverError(result,
+                       absl::StrFormat("cuMemPoolSetAccess(pool %p, device %d)", pool, peer));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<DevicePtr> CudaDriver::AllocateAsync(DriverPool pool, Bytes bytes,
+                                                    DeviceIndex device, StreamHandle stream) {
+  OFFCUT_ASSIGN_OR_RETURN(const Cuda::Device* on, cuda_->Retain(device));
+  const ContextScope current(cuda_->f, on->context);
+  const RelaxedCaptureScope relaxed(cuda_->f);
+  CUdeviceptr address = 0;
+  if (const CUresult result = cuda_->f.cuMemAllocFromPoolAsync(&address, bytes, pool, stream);
+      result != CUDA_SUCCESS) {
+    return DriverError(
+        result, absl::StrFormat("cuMemAllocFromPoolAsync(%d bytes of pool %p)", bytes, pool));
+  }
+  return address;
+}
+
+absl::Status CudaDriver::FreeAsync(DevicePtr address, DeviceIndex device, StreamHandle stream) {
+  OFFCUT_ASSIGN_OR_RETURN(const Cuda::Device* on, cuda_->Retain(device));
+  const ContextScope current(cuda_->f, on->context);
+  const RelaxedCaptureScope relaxed(cuda_->f);
+  if (const CUresult result = cuda_->f.cuMemFreeAsync(address, stream); result != CUDA_SUCCESS) {
+    return DriverError(result, absl::StrFormat("cuMemFreeAsync(%#x, stream %p)", address, stream));
   }
   return absl::OkStatus();
 }

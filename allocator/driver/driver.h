@@ -65,11 +65,31 @@ struct DeviceProperties {
   // What the device claims. It may refuse each all the same, alone or beside another (containers,
   // virtual machines, a fabric without its service): see GrantedMemoryFlags.
   MemoryFlags memory_flags;
+  bool driver_pools = false;  // supports CreateDriverPool and what belongs to it
 };
 
 struct MemoryInfo {
   Bytes free_bytes = 0;
   Bytes total_bytes = 0;
+};
+
+// As CUDA's own defaults.
+struct DriverPoolOptions {
+  // Held back whenever the host has waited for something; what is free beyond it goes back to the
+  // device then.
+  Bytes release_threshold_bytes = 0;
+  // What was freed on another stream serves a stream that ...
+  bool reuse_follow_events = true;  // ... was made to wait for it, by events
+  bool reuse_opportunistic = true;  // ... comes after the device happened to be done with it
+  bool reuse_internal_dependencies = true;  // ... the driver makes wait, if there is no memory else
+};
+
+// Of one pool. Maxima since the pool was created.
+struct DriverPoolUsage {
+  Bytes reserved_bytes = 0;  // taken from the device
+  Bytes reserved_bytes_max = 0;
+  Bytes used_bytes = 0;  // allocated and not freed, as asked for
+  Bytes used_bytes_max = 0;
 };
 
 class Driver {
@@ -115,6 +135,30 @@ class Driver {
   virtual absl::StatusOr<DevicePtr> AllocateMemory(DeviceIndex device, Bytes bytes) = 0;
   // WAITS for all work on the device. `address`: one that AllocateMemory returned.
   virtual absl::Status FreeMemory(DeviceIndex device, DevicePtr address) = 0;
+
+  // --- Pools of stream-ordered memory, kept by the driver ---
+  // `flags`: of MemoryFlags the export; InvalidArgument with `rdma`, which pools do not know.
+  virtual absl::StatusOr<DriverPool> CreateDriverPool(DeviceIndex device,
+                                                      const MemoryFlags& flags) = 0;
+  // What was allocated in it stays until it is freed, and the pool's memory with it.
+  virtual absl::Status DestroyDriverPool(DriverPool pool) = 0;
+  virtual absl::Status SetDriverPoolOptions(DriverPool pool, const DriverPoolOptions& options) = 0;
+  virtual absl::StatusOr<DriverPoolUsage> GetDriverPoolUsage(DriverPool pool) = 0;
+  // Gives idle memory back to the device, down to `keep_bytes` if there is so much. What a stream
+  // has freed and not yet passed is not idle.
+  virtual absl::Status TrimDriverPool(DriverPool pool, Bytes keep_bytes) = 0;
+  // Reads and writes from `peer`, which must be able to reach the pool's device, to all memory of
+  // the pool, now and later.
+  virtual absl::Status OpenDriverPoolTo(DriverPool pool, DeviceIndex peer) = 0;
+  // For use in the order of `stream`, from here on; aligned to 512 bytes. `bytes` is not 0. On a
+  // stream that is being captured, the allocation is a node of the graph: its memory is the
+  // graph's, exists from a launch on, and is freed in the same capture or once after each launch.
+  virtual absl::StatusOr<DevicePtr> AllocateAsync(DriverPool pool, Bytes bytes, DeviceIndex device,
+                                                  StreamHandle stream) = 0;
+  // Frees what AllocateAsync returned, in the order of `stream`, which must come after all uses. On
+  // a stream that is being captured, only what the same capture allocated: else InvalidArgument,
+  // and the capture goes on.
+  virtual absl::Status FreeAsync(DevicePtr address, DeviceIndex device, StreamHandle stream) = 0;
 
   // --- Streams and events ---
   virtual absl::StatusOr<StreamId> GetStreamId(DeviceIndex device, StreamHandle stream) = 0;

@@ -93,6 +93,49 @@ absl::Status ForwardingDriver::FreeMemory(DeviceIndex device, DevicePtr address)
   return Forward(DriverCall::kFreeMemory, [&] { return driver_->FreeMemory(device, address); });
 }
 
+absl::StatusOr<DriverPool> ForwardingDriver::CreateDriverPool(DeviceIndex device,
+                                                              const MemoryFlags& flags) {
+  return Forward(DriverCall::kCreateDriverPool,
+                 [&] { return driver_->CreateDriverPool(device, flags); });
+}
+
+absl::Status ForwardingDriver::DestroyDriverPool(DriverPool pool) {
+  return Forward(DriverCall::kDestroyDriverPool, [&] { return driver_->DestroyDriverPool(pool); });
+}
+
+absl::Status ForwardingDriver::SetDriverPoolOptions(DriverPool pool,
+                                                    const DriverPoolOptions& options) {
+  return Forward(DriverCall::kSetDriverPoolOptions,
+                 [&] { return driver_->SetDriverPoolOptions(pool, options); });
+}
+
+absl::StatusOr<DriverPoolUsage> ForwardingDriver::GetDriverPoolUsage(DriverPool pool) {
+  return Forward(DriverCall::kGetDriverPoolUsage,
+                 [&] { return driver_->GetDriverPoolUsage(pool); });
+}
+
+absl::Status ForwardingDriver::TrimDriverPool(DriverPool pool, Bytes keep_bytes) {
+  return Forward(DriverCall::kTrimDriverPool,
+                 [&] { return driver_->TrimDriverPool(pool, keep_bytes); });
+}
+
+absl::Status ForwardingDriver::OpenDriverPoolTo(DriverPool pool, DeviceIndex peer) {
+  return Forward(DriverCall::kOpenDriverPoolTo,
+                 [&] { return driver_->OpenDriverPoolTo(pool, peer); });
+}
+
+absl::StatusOr<DevicePtr> ForwardingDriver::AllocateAsync(DriverPool pool, Bytes bytes,
+                                                          DeviceIndex device, StreamHandle stream) {
+  return Forward(DriverCall::kAllocateAsync,
+                 [&] { return driver_->AllocateAsync(pool, bytes, device, stream); });
+}
+
+absl::Status ForwardingDriver::FreeAsync(DevicePtr address, DeviceIndex device,
+                                         StreamHandle stream) {
+  return Forward(DriverCall::kFreeAsync,
+                 [&] { return driver_->FreeAsync(address, device, stream); });
+}
+
 absl::StatusOr<StreamId> ForwardingDriver::GetStreamId(DeviceIndex device, StreamHandle stream) {
   return Forward(DriverCall::kGetStreamId, [&] { return driver_->GetStreamId(device, stream); });
 }

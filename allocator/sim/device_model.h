@@ -1,5 +1,6 @@
-// DeviceModel: one simulated machine with its GPUs. Memory, streams and a clock, and what needs
-// more than one of them: copies, fills, frees that wait, uses of memory by submitted work.
+// DeviceModel: one simulated machine with its GPUs. Memory, streams, pools and a clock, and what
+// needs more than one of them: copies, fills, frees that wait, uses of memory by submitted work,
+// memory that is short and idle in a pool.
 //
 // SimDriver calls it in process; sim/cuda_abi exports CUDA's functions over it. The parts are
 // public and thread-safe by themselves; each says what it promises. It does not know contexts or a
@@ -12,12 +13,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "allocator/base/units.h"
 #include "allocator/sim/cards.h"
 #include "allocator/sim/memory_model.h"
+#include "allocator/sim/pool_model.h"
 #include "allocator/sim/sim_clock.h"
 #include "allocator/sim/stream_model.h"
 
@@ -47,11 +50,20 @@ class DeviceModel {
   SimClock& clock() { return clock_; }
   MemoryModel& memory() { return memory_; }
   StreamModel& streams() { return streams_; }
+  PoolModel& pools() { return pools_; }
 
-  // cudaMalloc: an unsafe call during captures. Does not wait. `hint`: see MemoryModel.
+  // As MemoryModel's; what is idle in pools makes room.
+  absl::StatusOr<PhysicalHandle> CreateMemory(DeviceIndex device, Bytes bytes,
+                                              const MemoryFlags& flags);
+  // cudaMalloc, likewise: an unsafe call during captures. Does not wait. `hint`: see MemoryModel.
   absl::StatusOr<DevicePtr> AllocateMemory(DeviceIndex device, Bytes bytes, DevicePtr hint = 0);
-  // cudaFree: as above, and waits for the whole device that owns the memory. 0 is a no-op.
+  // cudaFree, of a pool's memory too: as above, and waits for the whole device that owns the
+  // memory. 0 is a no-op.
   absl::Status FreeMemory(DevicePtr address);
+
+  // As MemoryModel's; of a pool's memory, only what is allocated is there.
+  std::optional<PointerInfo> LookUp(DevicePtr address) const;
+  absl::Status CheckAccess(DevicePtr address, Bytes bytes, DeviceIndex device, Access needed) const;
 
   // Work on `stream` that reads and writes the range: checked now, in use until the work is done.
   absl::Status UseMemory(DeviceIndex device, StreamHandle stream, DevicePtr address, Bytes bytes,
@@ -79,6 +91,7 @@ class DeviceModel {
   SimClock clock_;
   MemoryModel memory_;
   StreamModel streams_;
+  PoolModel pools_;
 };
 
 }  // namespace offcut::sim

@@ -74,7 +74,8 @@ absl::StatusOr<DeviceProperties> SimDriver::GetProperties(DeviceIndex device) {
                           .virtual_memory = true,
                           .compute_major = card.major,
                           .compute_minor = card.minor,
-                          .memory_flags = model_->memory().claimed_memory_flags()};
+                          .memory_flags = model_->memory().claimed_memory_flags(),
+                          .driver_pools = true};
 }
 
 absl::StatusOr<MemoryInfo> SimDriver::GetMemoryInfo(DeviceIndex device) {
@@ -108,7 +109,7 @@ absl::Status SimDriver::FreeAddress(DevicePtr address, Bytes bytes) {
 absl::StatusOr<PhysicalHandle> SimDriver::CreateMemory(DeviceIndex device, Bytes bytes,
                                                        const MemoryFlags& flags) {
   OFFCUT_RETURN_IF_ERROR(Enter(DriverCall::kCreateMemory));
-  return model_->memory().CreateMemory(device, bytes, flags);
+  return model_->CreateMemory(device, bytes, flags);
 }
 
 absl::Status SimDriver::ReleaseMemory(PhysicalHandle handle) {
@@ -158,6 +159,61 @@ absl::Status SimDriver::FreeMemory(DeviceIndex device, DevicePtr address) {
   OFFCUT_RETURN_IF_ERROR(Enter(DriverCall::kFreeMemory));
   RelaxedCaptureScope relaxed;
   return model_->FreeMemory(address);
+}
+
+// --- Pools of stream-ordered memory ---
+
+absl::StatusOr<DriverPool> SimDriver::CreateDriverPool(DeviceIndex device,
+                                                       const MemoryFlags& flags) {
+  OFFCUT_RETURN_IF_ERROR(Enter(DriverCall::kCreateDriverPool));
+  RelaxedCaptureScope relaxed;
+  if (flags.rdma) {
+    return DriverError(CudaResult::kInvalidValue, "cuMemPoolCreate: a pool has no flag for RDMA");
+  }
+  return model_->pools().CreatePool(device);
+}
+
+absl::Status SimDriver::DestroyDriverPool(DriverPool pool) {
+  OFFCUT_RETURN_IF_ERROR(Enter(DriverCall::kDestroyDriverPool));
+  RelaxedCaptureScope relaxed;
+  return model_->pools().DestroyPool(pool);
+}
+
+absl::Status SimDriver::SetDriverPoolOptions(DriverPool pool, const DriverPoolOptions& options) {
+  OFFCUT_RETURN_IF_ERROR(Enter(DriverCall::kSetDriverPoolOptions));
+  RelaxedCaptureScope relaxed;
+  return model_->pools().SetOptions(pool, options);
+}
+
+absl::StatusOr<DriverPoolUsage> SimDriver::GetDriverPoolUsage(DriverPool pool) {
+  OFFCUT_RETURN_IF_ERROR(Enter(DriverCall::kGetDriverPoolUsage));
+  RelaxedCaptureScope relaxed;
+  return model_->pools().GetUsage(pool);
+}
+
+absl::Status SimDriver::TrimDriverPool(DriverPool pool, Bytes keep_bytes) {
+  OFFCUT_RETURN_IF_ERROR(Enter(DriverCall::kTrimDriverPool));
+  RelaxedCaptureScope relaxed;
+  return model_->pools().Trim(pool, keep_bytes);
+}
+
+absl::Status SimDriver::OpenDriverPoolTo(DriverPool pool, DeviceIndex peer) {
+  OFFCUT_RETURN_IF_ERROR(Enter(DriverCall::kOpenDriverPoolTo));
+  RelaxedCaptureScope relaxed;
+  return model_->pools().SetAccess(pool, peer, sim::Access::kReadWrite);
+}
+
+absl::StatusOr<DevicePtr> SimDriver::AllocateAsync(DriverPool pool, Bytes bytes, DeviceIndex device,
+                                                   StreamHandle stream) {
+  OFFCUT_RETURN_IF_ERROR(Enter(DriverCall::kAllocateAsync));
+  RelaxedCaptureScope relaxed;
+  return model_->pools().Allocate(pool, bytes, device, stream);
+}
+
+absl::Status SimDriver::FreeAsync(DevicePtr address, DeviceIndex device, StreamHandle stream) {
+  OFFCUT_RETURN_IF_ERROR(Enter(DriverCall::kFreeAsync));
+  RelaxedCaptureScope relaxed;
+  return model_->pools().Free(address, device, stream);
 }
 
 // --- Streams and events ---

@@ -70,6 +70,17 @@ class SimDriver final : public Driver {
   absl::StatusOr<DevicePtr> AllocateMemory(DeviceIndex device, Bytes bytes) override;
   absl::Status FreeMemory(DeviceIndex device, DevicePtr address) override;
 
+  absl::StatusOr<DriverPool> CreateDriverPool(DeviceIndex device,
+                                              const MemoryFlags& flags) override;
+  absl::Status DestroyDriverPool(DriverPool pool) override;
+  absl::Status SetDriverPoolOptions(DriverPool pool, const DriverPoolOptions& options) override;
+  absl::StatusOr<DriverPoolUsage> GetDriverPoolUsage(DriverPool pool) override;
+  absl::Status TrimDriverPool(DriverPool pool, Bytes keep_bytes) override;
+  absl::Status OpenDriverPoolTo(DriverPool pool, DeviceIndex peer) override;
+  absl::StatusOr<DevicePtr> AllocateAsync(DriverPool pool, Bytes bytes, DeviceIndex device,
+                                          StreamHandle stream) override;
+  absl::Status FreeAsync(DevicePtr address, DeviceIndex device, StreamHandle stream) override;
+
   absl::StatusOr<StreamId> GetStreamId(DeviceIndex device, StreamHandle stream) override;
   absl::StatusOr<bool> IsCapturing(DeviceIndex device, StreamHandle stream) override;
   absl::StatusOr<EventHandle> CreateEvent(DeviceIndex device) override;

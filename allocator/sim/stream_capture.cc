@@ -1,6 +1,7 @@
 // The part of StreamModel that captures streams into graphs.
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -140,9 +141,7 @@ absl::Status StreamModel::Impl::WaitInCapture(Stream& stream, const Event& event
     return DriverError(CudaResult::kStreamCaptureMerge,
                        absl::StrCat(kFunction, ": would merge two captures"));
   }
-  for (const auto& [id, nodes] : event.reach) {
-    stream.reach[id] = std::max(stream.reach[id], nodes);
-  }
+  Extend(stream.reach, event.reach);
   return absl::OkStatus();
 }
 
@@ -178,7 +177,7 @@ absl::Status StreamModel::BeginCapture(DeviceIndex device, StreamHandle stream, 
     return DriverError(CudaResult::kInvalidValue, absl::StrCat(kFunction, ": no such graph"));
   }
   const bool owns_graph = graph == nullptr;
-  if (owns_graph) graph = impl_->graphs.Create({});
+  if (owns_graph) graph = impl_->graphs.Create({.id = impl_->next_graph_id++});
   found->capture_id = impl_->next_capture_id++;
   found->capture_nodes = 0;
   found->reach.clear();
@@ -251,7 +250,7 @@ absl::Status StreamModel::CheckUnsafeCall(absl::string_view what) {
 
 absl::StatusOr<GraphHandle> StreamModel::CreateGraph() {
   absl::MutexLock lock(&impl_->mutex);
-  return impl_->graphs.Create({});
+  return impl_->graphs.Create({.id = impl_->next_graph_id++});
 }
 
 absl::StatusOr<uint64_t> StreamModel::GraphNodeCount(GraphHandle graph) {
@@ -273,22 +272,37 @@ absl::Status StreamModel::DestroyGraph(GraphHandle graph) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<GraphExecHandle> StreamModel::InstantiateGraph(GraphHandle graph) {
+absl::StatusOr<GraphExecHandle> StreamModel::InstantiateGraph(GraphHandle graph, bool auto_free) {
   absl::MutexLock lock(&impl_->mutex);
   const Impl::Graph* found = impl_->graphs.Find(graph);
   if (found == nullptr) {
     return DriverError(CudaResult::kInvalidValue, "cuGraphInstantiate: no such graph");
   }
-  return impl_->graph_execs.Create(*found);
+  if (found->memory != nullptr && std::exchange(found->memory->is_instantiated, true)) {
+    return DriverError(CudaResult::kNotSupported,
+                       "cuGraphInstantiate: a graph with memory nodes has one executable graph");
+  }
+  Impl::Graph exec = *found;
+  exec.auto_free = auto_free;
+  return impl_->graph_execs.Create(std::move(exec));
 }
 
 absl::Status StreamModel::LaunchGraph(DeviceIndex device, GraphExecHandle exec,
                                       StreamHandle stream) {
   {
     absl::MutexLock lock(&impl_->mutex);
-    if (impl_->graph_execs.Find(exec) == nullptr) {
+    const Impl::Graph* const found = impl_->graph_execs.Find(exec);
+    if (found == nullptr) {
       return DriverError(CudaResult::kInvalidValue,
                          "cuGraphLaunch: no such executable graph; never made, or destroyed");
+    }
+    if (found->memory != nullptr) {
+      if (!found->memory->launched.empty() && !found->auto_free) {
+        return DriverError(CudaResult::kInvalidValue,
+                           absl::StrCat("cuGraphLaunch: ", found->memory->launched.size(),
+                                        " allocations of an earlier launch were not freed"));
+      }
+      found->memory->launched = found->memory->kept;
     }
   }
   return Submit(device, stream).status();
@@ -300,8 +314,66 @@ absl::Status StreamModel::DestroyGraphExec(GraphExecHandle exec) {
     return DriverError(CudaResult::kInvalidValue,
                        "cuGraphExecDestroy: no such executable graph; destroyed before?");
   }
+  if (const auto& memory = impl_->graph_execs.Find(exec)->memory; memory != nullptr) {
+    memory->is_instantiated = false;
+  }
   impl_->graph_execs.Destroy(exec);
   return absl::OkStatus();
+}
+
+absl::Status StreamModel::AddAllocationNode(DeviceIndex device, StreamHandle stream,
+                                            DevicePtr address) {
+  constexpr char kFunction[] = "cuMemAllocAsync";
+  absl::MutexLock lock(&impl_->mutex);
+  OFFCUT_ASSIGN_OR_RETURN(Impl::Stream * found, impl_->Find(device, stream, kFunction));
+  OFFCUT_ASSIGN_OR_RETURN(Impl::Capture * capture, impl_->FindCapture(*found, kFunction));
+  if (capture == nullptr) {
+    return DriverError(CudaResult::kIllegalState,
+                       absl::StrCat(kFunction, ": the stream's capture has ended"));
+  }
+  impl_->AddNode(*found, *capture);
+  Impl::Graph& graph = *impl_->graphs.Find(capture->graph);
+  if (graph.memory == nullptr) {
+    graph.memory = std::make_shared<Impl::GraphMemory>();
+    impl_->graph_memory.emplace(graph.id, graph.memory);
+  }
+  graph.memory->kept.insert(address);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StreamPoint> StreamModel::AddFreeNode(DeviceIndex device, StreamHandle stream,
+                                                     DevicePtr address) {
+  constexpr char kFunction[] = "cuMemFreeAsync";
+  absl::MutexLock lock(&impl_->mutex);
+  OFFCUT_ASSIGN_OR_RETURN(Impl::Stream * found, impl_->Find(device, stream, kFunction));
+  OFFCUT_ASSIGN_OR_RETURN(Impl::Capture * capture, impl_->FindCapture(*found, kFunction));
+  const Impl::Graph* const graph =
+      capture != nullptr ? impl_->graphs.Find(capture->graph) : nullptr;
+  if (graph == nullptr || graph->memory == nullptr || graph->memory->kept.erase(address) == 0) {
+    return DriverError(CudaResult::kInvalidValue,
+                       absl::StrCat(kFunction, ": not allocated in the graph of this capture"));
+  }
+  impl_->AddNode(*found, *capture);
+  return StreamPoint{.stream = found->id,
+                     .device = found->device,
+                     .position = found->capture_nodes,
+                     .graph = graph->id};
+}
+
+bool StreamModel::FreeLaunched(uint64_t graph, DevicePtr address) {
+  absl::MutexLock lock(&impl_->mutex);
+  const auto it = impl_->graph_memory.find(graph);
+  return it != impl_->graph_memory.end() && it->second->launched.erase(address) != 0;
+}
+
+std::vector<uint64_t> StreamModel::TakeDeadGraphs() {
+  absl::MutexLock lock(&impl_->mutex);
+  std::vector<uint64_t> dead;
+  for (const auto& [id, memory] : impl_->graph_memory) {
+    if (memory.use_count() == 1 && memory->launched.empty()) dead.push_back(id);
+  }
+  for (const uint64_t id : dead) impl_->graph_memory.erase(id);
+  return dead;
 }
 
 }  // namespace offcut::sim

@@ -79,6 +79,19 @@ void StreamModel::Impl::SetDone(Stream& stream, uint64_t done_ns) {
   }
 }
 
+void StreamModel::Impl::Learn(const Stream& stream) {
+  if (!tracks_order) return;
+  const auto learn = [this](const Stream& of) {
+    Extend(known, of.order);
+    Extend(known, {{of.id, of.position}});
+  };
+  learn(stream);
+  if (&stream != &devices[stream.device].legacy) return;
+  ForEachStream([&](const Stream& other) {
+    if (other.device == stream.device && other.is_blocking()) learn(other);
+  });
+}
+
 // --- Streams ---
 
 StreamModel::StreamModel(int devices, uint64_t lag_ns, SimClock* clock)
@@ -140,7 +153,7 @@ absl::StatusOr<Submission> StreamModel::Submit(DeviceIndex device, StreamHandle 
   absl::MutexLock lock(&impl_->mutex);
   OFFCUT_ASSIGN_OR_RETURN(Impl::Stream * found, impl_->Find(device, stream, kFunction));
   OFFCUT_ASSIGN_OR_RETURN(Impl::Capture * capture, impl_->CheckSubmit(*found, kFunction));
-  ++impl_->submissions;
+  found->position = ++impl_->submissions;
   if (capture != nullptr) {
     impl_->AddNode(*found, *capture);
     return Submission{.captured = true};
@@ -161,27 +174,39 @@ absl::StatusOr<bool> StreamModel::QueryStream(DeviceIndex device, StreamHandle s
 
 absl::Status StreamModel::SynchronizeStream(DeviceIndex device, StreamHandle stream) {
   constexpr absl::string_view kFunction = "cuStreamSynchronize";
-  absl::MutexLock lock(&impl_->mutex);
-  OFFCUT_ASSIGN_OR_RETURN(const Impl::Stream* found, impl_->Find(device, stream, kFunction));
-  OFFCUT_RETURN_IF_ERROR(impl_->CheckImplicit(*found, kFunction));
-  OFFCUT_RETURN_IF_ERROR(impl_->CheckUnsafe(kFunction));
-  OFFCUT_RETURN_IF_ERROR(impl_->CheckNotCaptured(*found, kFunction));
-  impl_->clock->WaitUntil(impl_->WaitNs(*found));
-  return absl::OkStatus();
+  {
+    absl::MutexLock lock(&impl_->mutex);
+    OFFCUT_ASSIGN_OR_RETURN(const Impl::Stream* found, impl_->Find(device, stream, kFunction));
+    OFFCUT_RETURN_IF_ERROR(impl_->CheckImplicit(*found, kFunction));
+    OFFCUT_RETURN_IF_ERROR(impl_->CheckUnsafe(kFunction));
+    OFFCUT_RETURN_IF_ERROR(impl_->CheckNotCaptured(*found, kFunction));
+    impl_->clock->WaitUntil(impl_->WaitNs(*found));
+    impl_->Learn(*found);
+  }
+  return impl_->EndWait();
 }
 
 absl::Status StreamModel::SynchronizeDevice(DeviceIndex device) {
   constexpr absl::string_view kFunction = "cuCtxSynchronize";
-  absl::MutexLock lock(&impl_->mutex);
-  OFFCUT_RETURN_IF_ERROR(impl_->Find(device, nullptr, kFunction).status());
-  OFFCUT_RETURN_IF_ERROR(impl_->CheckNoCapture(device, kFunction));
-  impl_->clock->WaitUntil(impl_->devices[device].done_ns);
-  return absl::OkStatus();
+  {
+    absl::MutexLock lock(&impl_->mutex);
+    OFFCUT_RETURN_IF_ERROR(impl_->Find(device, nullptr, kFunction).status());
+    OFFCUT_RETURN_IF_ERROR(impl_->CheckNoCapture(device, kFunction));
+  }
+  return WaitForDevice(device);
 }
 
-void StreamModel::WaitForDevice(DeviceIndex device) {
-  absl::MutexLock lock(&impl_->mutex);
-  impl_->clock->WaitUntil(impl_->devices[device].done_ns);
+absl::Status StreamModel::WaitForDevice(DeviceIndex device) {
+  {
+    absl::MutexLock lock(&impl_->mutex);
+    impl_->clock->WaitUntil(impl_->devices[device].done_ns);
+    impl_->devices[device].known_position = impl_->submissions;
+  }
+  return impl_->EndWait();
+}
+
+void StreamModel::SetWaitObserver(std::function<absl::Status()> observer) {
+  impl_->wait_observer = std::move(observer);
 }
 
 // --- Events ---
@@ -211,7 +236,7 @@ absl::Status StreamModel::RecordEvent(DeviceIndex device, EventHandle event, Str
                                     " on a stream of device ", on->device));
   }
   OFFCUT_ASSIGN_OR_RETURN(Impl::Capture * capture, impl_->CheckSubmit(*on, kFunction));
-  ++impl_->submissions;
+  on->position = ++impl_->submissions;
   if (capture != nullptr) {
     found->done_ns.reset();
     found->capture_id = on->capture_id;
@@ -221,6 +246,10 @@ absl::Status StreamModel::RecordEvent(DeviceIndex device, EventHandle event, Str
   impl_->SetDone(*on, impl_->StartNs(*on));
   found->done_ns = on->done_ns;
   found->capture_id = 0;
+  if (impl_->tracks_order) {
+    found->order = on->order;
+    found->order[on->id] = on->position;
+  }
   return absl::OkStatus();
 }
 
@@ -232,6 +261,12 @@ absl::Status StreamModel::RecordEventOnDevice(DeviceIndex device, EventHandle ev
   OFFCUT_RETURN_IF_ERROR(impl_->CheckNoCapture(device, kFunction));
   found->done_ns = std::max(impl_->devices[device].done_ns, impl_->clock->NowNs() + impl_->lag_ns);
   found->capture_id = 0;
+  if (impl_->tracks_order) {
+    found->order.clear();
+    impl_->ForEachStream([&](const Impl::Stream& stream) {
+      if (stream.device == device) found->order[stream.id] = stream.position;
+    });
+  }
   return absl::OkStatus();
 }
 
@@ -246,12 +281,15 @@ absl::StatusOr<bool> StreamModel::QueryEvent(EventHandle event) {
 
 absl::Status StreamModel::SynchronizeEvent(EventHandle event) {
   constexpr absl::string_view kFunction = "cuEventSynchronize";
-  absl::MutexLock lock(&impl_->mutex);
-  OFFCUT_ASSIGN_OR_RETURN(const Impl::Event* found, impl_->FindEvent(event, kFunction));
-  OFFCUT_RETURN_IF_ERROR(impl_->CheckUnsafe(kFunction));
-  OFFCUT_RETURN_IF_ERROR(impl_->CheckNotCaptured(*found, kFunction));
-  impl_->clock->WaitUntil(found->done_ns.value_or(0));
-  return absl::OkStatus();
+  {
+    absl::MutexLock lock(&impl_->mutex);
+    OFFCUT_ASSIGN_OR_RETURN(const Impl::Event* found, impl_->FindEvent(event, kFunction));
+    OFFCUT_RETURN_IF_ERROR(impl_->CheckUnsafe(kFunction));
+    OFFCUT_RETURN_IF_ERROR(impl_->CheckNotCaptured(*found, kFunction));
+    impl_->clock->WaitUntil(found->done_ns.value_or(0));
+    Extend(impl_->known, found->order);
+  }
+  return impl_->EndWait();
 }
 
 absl::StatusOr<bool> StreamModel::AwaitEvent(EventHandle event, uint64_t max_ns) {
@@ -277,6 +315,7 @@ absl::Status StreamModel::StreamWaitEvent(DeviceIndex device, StreamHandle strea
   if (capture != nullptr || found->capture_id != 0) return impl_->WaitInCapture(*on, *found);
   if (!found->done_ns.has_value()) return absl::OkStatus();
   impl_->SetDone(*on, std::max(on->done_ns, *found->done_ns));
+  Extend(on->order, found->order);
   return absl::OkStatus();
 }
 
@@ -296,6 +335,53 @@ absl::StatusOr<int64_t> StreamModel::ElapsedNs(EventHandle start, EventHandle en
     }
   }
   return static_cast<int64_t>(*second->done_ns - *first->done_ns);
+}
+
+// --- Points ---
+
+absl::StatusOr<StreamOrder> StreamModel::OrderOf(DeviceIndex device, StreamHandle stream,
+                                                 absl::string_view function) {
+  StreamOrder order = HostOrder();
+  absl::MutexLock lock(&impl_->mutex);
+  OFFCUT_ASSIGN_OR_RETURN(const Impl::Stream* found, impl_->Find(device, stream, function));
+  OFFCUT_ASSIGN_OR_RETURN(const Impl::Capture* capture, impl_->CheckSubmit(*found, function));
+  if (capture == nullptr) OFFCUT_RETURN_IF_ERROR(impl_->CheckUnsafe(function));
+  order.stream_ = found->id;
+  order.graph_ = capture != nullptr ? impl_->graphs.Find(capture->graph)->id : 0;
+  order.reach_ = capture != nullptr ? found->reach : found->order;
+  return order;
+}
+
+StreamOrder StreamModel::HostOrder() const {
+  absl::MutexLock lock(&impl_->mutex);
+  StreamOrder order;
+  order.now_ns_ = impl_->clock->NowNs();
+  order.known_ = impl_->known;
+  for (const Impl::Device& device : impl_->devices) {
+    order.device_known_.push_back(device.known_position);
+  }
+  return order;
+}
+
+absl::StatusOr<StreamPoint> StreamModel::MarkPoint(DeviceIndex device, StreamHandle stream) {
+  absl::MutexLock lock(&impl_->mutex);
+  OFFCUT_ASSIGN_OR_RETURN(Impl::Stream * found, impl_->Find(device, stream, "a point"));
+  impl_->tracks_order = true;
+  found->position = ++impl_->submissions;
+  impl_->SetDone(*found, impl_->StartNs(*found));
+  return StreamPoint{.stream = found->id,
+                     .device = found->device,
+                     .position = found->position,
+                     .done_ns = found->done_ns};
+}
+
+absl::Status StreamModel::WaitForPoint(DeviceIndex device, StreamHandle stream,
+                                       const StreamPoint& point) {
+  absl::MutexLock lock(&impl_->mutex);
+  OFFCUT_ASSIGN_OR_RETURN(Impl::Stream * found, impl_->Find(device, stream, "a point"));
+  impl_->SetDone(*found, std::max(found->done_ns, point.done_ns));
+  Extend(found->order, {{point.stream, point.position}});
+  return absl::OkStatus();
 }
 
 StreamCensus StreamModel::Census() const {

@@ -9,15 +9,20 @@
 // A `stream` argument is a created handle, or nullptr / LegacyStream() / PerThreadStream(), which
 // mean `device`'s; a created handle belongs to its own device, whatever `device` says.
 //
-// Knows nothing of memory. Errors are DriverErrors (see driver.h) named after the CUDA function.
+// Of memory it knows only what is part of an order: points after which memory that was freed in a
+// stream may be used again (StreamPoint, StreamOrder), and which addresses the nodes of a graph
+// allocate and free. Errors are DriverErrors (see driver.h) named after the CUDA function.
 // Thread-safe.
 
 #ifndef OFFCUT_ALLOCATOR_SIM_STREAM_MODEL_H_
 #define OFFCUT_ALLOCATOR_SIM_STREAM_MODEL_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -67,6 +72,62 @@ struct Submission {
   bool captured = false;  // it became a node of a graph and never runs
 };
 
+// A point in a stream's order: after all that was submitted to it before. Of a stream that is being
+// captured: in the order of its graph's nodes, not in time.
+struct StreamPoint {
+  StreamId stream = 0;  // 0: before everything
+  DeviceIndex device = 0;
+  uint64_t position = 0;  // rises with every submission
+  uint64_t done_ns = 0;   // when all before it is done; not if captured
+  uint64_t graph = 0;     // if captured: a number that no other graph gets
+
+  bool is_always() const { return stream == 0; }
+};
+
+// How far into each stream something reaches: what it comes after. By stream id.
+using StreamReach = absl::flat_hash_map<StreamId, uint64_t>;
+
+// What is known at one moment of the order between points and what comes next: in one stream, or on
+// the host.
+class StreamOrder {
+ public:
+  // The graph that the stream is being captured into, or 0.
+  uint64_t graph() const { return graph_; }
+  bool IsOwn(const StreamPoint& point) const {
+    return point.stream == stream_ && point.graph == graph_;
+  }
+  // Whether what is submitted to the stream now comes after `point`: that is of the same stream, or
+  // the program made the stream wait for it by events.
+  bool ComesAfter(const StreamPoint& point) const {
+    if (point.is_always() || IsOwn(point)) return true;
+    if (point.graph != graph_) return false;
+    const auto it = reach_.find(point.stream);
+    return it != reach_.end() && it->second >= point.position;
+  }
+  // Whether the host waited for it.
+  bool HostKnowsDone(const StreamPoint& point) const {
+    if (point.is_always()) return true;
+    if (point.graph != 0) return false;
+    if (device_known_[point.device] >= point.position) return true;
+    const auto it = known_.find(point.stream);
+    return it != known_.end() && it->second >= point.position;
+  }
+  // Whether the device has passed it, known to the host or not.
+  bool IsDone(const StreamPoint& point) const {
+    return point.is_always() || (point.graph == 0 && point.done_ns <= now_ns_);
+  }
+
+ private:
+  friend class StreamModel;
+
+  StreamId stream_ = 0;
+  uint64_t graph_ = 0;
+  uint64_t now_ns_ = 0;
+  StreamReach reach_;                   // of the stream
+  StreamReach known_;                   // to the host
+  std::vector<uint64_t> device_known_;  // positions up to which the host waited for a whole device
+};
+
 struct StreamCensus {
   uint64_t streams = 0, events = 0, captures = 0, graphs = 0, graph_execs = 0;
   uint64_t submissions = 0;  // ever
@@ -94,7 +155,10 @@ class StreamModel {
   absl::Status SynchronizeStream(DeviceIndex device, StreamHandle stream);
   absl::Status SynchronizeDevice(DeviceIndex device);
   // Waits for the device without being a CUDA call of its own: cudaFree does.
-  void WaitForDevice(DeviceIndex device);
+  absl::Status WaitForDevice(DeviceIndex device);
+  // Called at the end of every wait of the host, which returns its error. Set before any other
+  // thread uses the model.
+  void SetWaitObserver(std::function<absl::Status()> observer);
 
   // --- Events ---
   absl::StatusOr<EventHandle> CreateEvent(DeviceIndex device, const EventOptions& options);
@@ -110,6 +174,17 @@ class StreamModel {
   absl::Status StreamWaitEvent(DeviceIndex device, StreamHandle stream, EventHandle event);
   // Between two recorded, done events with timing. CUDA_ERROR_NOT_READY if one is not done.
   absl::StatusOr<int64_t> ElapsedNs(EventHandle start, EventHandle end);
+
+  // --- Points, for memory that is freed and used again in stream order ---
+  // For `function`, which is part of a stream's order: legal on a stream that is being captured,
+  // unsafe elsewhere during captures (CheckUnsafeCall).
+  absl::StatusOr<StreamOrder> OrderOf(DeviceIndex device, StreamHandle stream,
+                                      absl::string_view function);
+  // Of the host alone.
+  StreamOrder HostOrder() const;
+  // Requires: OrderOf succeeded, and the stream is not being captured.
+  absl::StatusOr<StreamPoint> MarkPoint(DeviceIndex device, StreamHandle stream);
+  absl::Status WaitForPoint(DeviceIndex device, StreamHandle stream, const StreamPoint& point);
 
   // --- Capture ---
   // The calling thread's mode for unsafe calls (cuThreadExchangeStreamCaptureMode).
@@ -131,9 +206,21 @@ class StreamModel {
   absl::StatusOr<GraphHandle> CreateGraph();
   absl::StatusOr<uint64_t> GraphNodeCount(GraphHandle graph);
   absl::Status DestroyGraph(GraphHandle graph);
-  absl::StatusOr<GraphExecHandle> InstantiateGraph(GraphHandle graph);
+  // A graph with memory nodes has at most one executable graph. `auto_free`: a launch first frees
+  // what an earlier one allocated and nobody freed.
+  absl::StatusOr<GraphExecHandle> InstantiateGraph(GraphHandle graph, bool auto_free = false);
   absl::Status LaunchGraph(DeviceIndex device, GraphExecHandle exec, StreamHandle stream);
   absl::Status DestroyGraphExec(GraphExecHandle exec);
+  // Memory nodes on a stream that is being captured; `address` was allocated in the same graph.
+  absl::Status AddAllocationNode(DeviceIndex device, StreamHandle stream, DevicePtr address);
+  absl::StatusOr<StreamPoint> AddFreeNode(DeviceIndex device, StreamHandle stream,
+                                          DevicePtr address);
+  // Frees, outside of captures, what the last launch of `graph` allocated and did not free; false
+  // if there is no such memory.
+  bool FreeLaunched(uint64_t graph, DevicePtr address);
+  // Graphs with memory nodes that are gone, executable ones too, with nothing left to free; each
+  // told once.
+  std::vector<uint64_t> TakeDeadGraphs();
 
   StreamCensus Census() const;
 

@@ -4,12 +4,16 @@
 #ifndef OFFCUT_ALLOCATOR_SIM_STREAM_MODEL_IMPL_H_
 #define OFFCUT_ALLOCATOR_SIM_STREAM_MODEL_IMPL_H_
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/container/node_hash_map.h"
 #include "absl/synchronization/mutex.h"
 #include "allocator/sim/slot_table.h"
@@ -17,8 +21,13 @@
 
 namespace offcut::sim {
 
-// How far into each stream of a capture something reaches: its dependencies. By stream id.
-using CaptureReach = absl::flat_hash_map<StreamId, uint64_t>;
+// The later of both, stream by stream.
+inline void Extend(StreamReach& reach, const StreamReach& by) {
+  for (const auto& [id, position] : by) {
+    uint64_t& reached = reach[id];
+    reached = std::max(reached, position);
+  }
+}
 
 struct StreamModel::Impl {
   struct Stream {
@@ -26,9 +35,11 @@ struct StreamModel::Impl {
     DeviceIndex device;
     StreamOptions options = {};
     uint64_t done_ns = 0;     // when all of its work is done
+    uint64_t position = 0;    // of its last submission
+    StreamReach order = {};   // what it waited for, if the order is tracked
     uint64_t capture_id = 0;  // that it takes part in, or 0
     uint64_t capture_nodes = 0;
-    CaptureReach reach = {};
+    StreamReach reach = {};  // in the capture
 
     bool is_blocking() const { return !options.non_blocking; }
   };
@@ -37,12 +48,23 @@ struct StreamModel::Impl {
     DeviceIndex device;
     EventOptions options = {};
     std::optional<uint64_t> done_ns = std::nullopt;  // of the last record
+    StreamReach order = {};                          // what that came after, if tracked
     uint64_t capture_id = 0;                         // if that was captured
-    CaptureReach reach = {};
+    StreamReach reach = {};
+  };
+
+  // Of one graph and its executable graph.
+  struct GraphMemory {
+    absl::flat_hash_set<DevicePtr> kept;      // allocated by its nodes and not freed by them
+    absl::flat_hash_set<DevicePtr> launched;  // of those, what the last launch left to free
+    bool is_instantiated = false;
   };
 
   struct Graph {
+    uint64_t id;
     uint64_t nodes = 0;
+    std::shared_ptr<GraphMemory> memory = nullptr;  // none without memory nodes
+    bool auto_free = false;
   };
 
   struct Capture {
@@ -59,6 +81,7 @@ struct StreamModel::Impl {
     Stream legacy;
     uint64_t blocking_done_ns = 0;  // the latest of all blocking streams, destroyed ones too
     uint64_t done_ns = 0;           // the latest of all
+    uint64_t known_position = 0;    // the last submission when the host waited for all
   };
 
   explicit Impl(SimClock* clock) : clock(clock) {}
@@ -75,6 +98,11 @@ struct StreamModel::Impl {
   // When all that a wait for the stream waits for is done.
   uint64_t WaitNs(const Stream& stream) const;
   void SetDone(Stream& stream, uint64_t done_ns);
+
+  // What the host learns when it has waited for the stream.
+  void Learn(const Stream& stream);
+  // The end of a wait, without the lock.
+  absl::Status EndWait() const { return wait_observer ? wait_observer() : absl::OkStatus(); }
 
   // --- Captures (stream_capture.cc) ---
   // Whether `stream` is a legacy stream beside a capture of a blocking stream.
@@ -114,9 +142,16 @@ struct StreamModel::Impl {
   SlotTable<GraphHandle, Graph> graphs{0x6200'0000'0000};
   SlotTable<GraphExecHandle, Graph> graph_execs{0x6300'0000'0000};
   absl::flat_hash_map<uint64_t, Capture> captures;
+  // By graph id; those of graphs that are gone until TakeDeadGraphs.
+  absl::flat_hash_map<uint64_t, std::shared_ptr<GraphMemory>> graph_memory;
+  std::function<absl::Status()> wait_observer;
+  // Whether reaches are kept: from the first point on, for nobody asks about earlier ones.
+  bool tracks_order = false;
+  StreamReach known;  // to the host
   StreamId next_stream_id = 1;
   uint64_t next_capture_id = 1;
-  uint64_t submissions = 0;
+  uint64_t next_graph_id = 1;
+  uint64_t submissions = 0;  // ever; the last one's position
 };
 
 }  // namespace offcut::sim

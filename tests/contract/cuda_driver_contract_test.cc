@@ -26,6 +26,11 @@ struct ProgramFunctions {
   decltype(&::cuStreamBeginCapture) begin_capture;
   decltype(&::cuStreamEndCapture) end_capture;
   decltype(&::cuGraphDestroy) destroy_graph;
+  decltype(&::cuGraphInstantiateWithFlags) instantiate;
+  decltype(&::cuGraphLaunch) launch;
+  decltype(&::cuGraphExecDestroy) destroy_executable;
+  decltype(&::cuDeviceGraphMemTrim) trim_graphs;
+  decltype(&::cuStreamWaitEvent) make_wait;
   decltype(&::cuLaunchHostFunc) launch_host_function;
   decltype(&::cuMemcpyHtoD) write;
   decltype(&::cuMemcpyDtoH) read;
@@ -45,6 +50,11 @@ struct ProgramFunctions {
     find(begin_capture, "cuStreamBeginCapture_v2");
     find(end_capture, "cuStreamEndCapture");
     find(destroy_graph, "cuGraphDestroy");
+    find(instantiate, "cuGraphInstantiateWithFlags");
+    find(launch, "cuGraphLaunch");
+    find(destroy_executable, "cuGraphExecDestroy");
+    find(trim_graphs, "cuDeviceGraphMemTrim");
+    find(make_wait, "cuStreamWaitEvent");
     find(launch_host_function, "cuLaunchHostFunc");
     find(write, "cuMemcpyHtoD_v2");
     find(read, "cuMemcpyDtoH_v2");
@@ -131,6 +141,16 @@ class CudaWorld final : public ContractWorld {
     return program_.destroy_graph(graph) == CUDA_SUCCESS;
   }
 
+  bool EndCaptureAndLaunch(StreamHandle stream) override {
+    CUgraph graph = nullptr;
+    if (program_.end_capture(stream, &graph) != CUDA_SUCCESS) return false;
+    CUgraphExec exec = nullptr;
+    if (program_.instantiate(&exec, graph, 0) != CUDA_SUCCESS) return false;
+    graphs_.push_back(exec);
+    EXPECT_EQ(program_.destroy_graph(graph), CUDA_SUCCESS);
+    return program_.launch(exec, stream) == CUDA_SUCCESS;
+  }
+
   bool HasMemory() const override { return true; }
   absl::Status Write(DevicePtr address, const std::vector<uint8_t>& bytes) override {
     return DriverError(program_.write(address, bytes.data(), bytes.size()), "cuMemcpyHtoD");
@@ -146,13 +166,23 @@ class CudaWorld final : public ContractWorld {
     return DriverError(program_.fill(address, value, bytes, stream), "cuMemsetD8Async");
   }
 
+  void MakeWait(StreamHandle stream, EventHandle event) override {
+    EXPECT_EQ(program_.make_wait(stream, event, 0), CUDA_SUCCESS);
+  }
+
   // The census of a GPU is its free memory, which the statements look at themselves.
-  void ExpectNothingLeft() override {}
+  void ExpectNothingLeft() override {
+    for (const CUgraphExec graph : graphs_) {
+      EXPECT_EQ(program_.destroy_executable(graph), CUDA_SUCCESS);
+    }
+    EXPECT_EQ(program_.trim_graphs(0), CUDA_SUCCESS);
+  }
 
  private:
   CudaDriver* const driver_;
   ProgramFunctions program_;
   Gate gate_;
+  std::vector<CUgraphExec> graphs_;
 };
 
 absl::StatusOr<std::unique_ptr<ContractWorld>> MakeCudaWorld() {

@@ -36,6 +36,7 @@ void DriverContract::TearDown() {
   for (const DevicePtr address : allocations_) {
     EXPECT_TRUE(driver().FreeMemory(0, address).ok());
   }
+  for (const DriverPool pool : pools_) EXPECT_TRUE(driver().DestroyDriverPool(pool).ok());
   for (const EventHandle event : events_) EXPECT_TRUE(driver().DestroyEvent(0, event).ok());
   for (const StreamHandle stream : streams_) world_->DestroyStream(stream);
   world_->ExpectNothingLeft();
@@ -94,6 +95,38 @@ void DriverContract::Free(DevicePtr address) {
   const absl::Status freed = driver().FreeMemory(0, address);
   EXPECT_TRUE(freed.ok()) << freed;
   std::erase(allocations_, address);
+}
+
+DriverPool DriverContract::CreatePool(const DriverPoolOptions& options) {
+  const auto pool = driver().CreateDriverPool(0, {});
+  EXPECT_TRUE(pool.ok()) << pool.status();
+  if (!pool.ok()) return nullptr;
+  pools_.push_back(*pool);
+  const absl::Status set = driver().SetDriverPoolOptions(*pool, options);
+  EXPECT_TRUE(set.ok()) << set;
+  return *pool;
+}
+
+DevicePtr DriverContract::AllocateAsync(DriverPool pool, Bytes bytes, StreamHandle stream) {
+  const auto address = driver().AllocateAsync(pool, bytes, 0, stream);
+  EXPECT_TRUE(address.ok()) << address.status();
+  return address.value_or(0);
+}
+
+void DriverContract::FreeAsync(DevicePtr address, StreamHandle stream) {
+  const absl::Status freed = driver().FreeAsync(address, 0, stream);
+  EXPECT_TRUE(freed.ok()) << freed;
+}
+
+DriverPoolUsage DriverContract::Usage(DriverPool pool) {
+  const auto usage = driver().GetDriverPoolUsage(pool);
+  EXPECT_TRUE(usage.ok()) << usage.status();
+  return usage.value_or(DriverPoolUsage{});
+}
+
+void DriverContract::Synchronize() {
+  const absl::Status synchronized = driver().SynchronizeDevice(0);
+  EXPECT_TRUE(synchronized.ok()) << synchronized;
 }
 
 EventHandle DriverContract::CreateEvent() {
@@ -536,6 +569,195 @@ TEST_P(DriverContract, AllocatingDoesNotWaitButFreeingWaitsForTheDevice) {
   freeing.join();
 }
 
+// --- Pools of stream-ordered memory ---
+
+constexpr DriverPoolOptions kKeepsAll{.release_threshold_bytes = ~Bytes{0}};
+constexpr DriverPoolOptions kReusesNothing{.release_threshold_bytes = ~Bytes{0},
+                                           .reuse_follow_events = false,
+                                           .reuse_opportunistic = false,
+                                           .reuse_internal_dependencies = false};
+
+TEST_P(DriverContract, PoolMemoryIsAlignedAndOpen) {
+  const DriverPool pool = CreatePool();
+  const StreamHandle stream = CreateStream();
+  std::vector<DevicePtr> addresses;
+  for (const Bytes bytes : {Bytes{1}, Bytes{513}, 3 * kMiB, 40 * kMiB}) {
+    const DevicePtr address = AllocateAsync(pool, bytes, stream);
+    addresses.push_back(address);
+    EXPECT_EQ(address % kBlockAlignment, 0u);
+    EXPECT_TRUE(world().Fill(stream, address, 5, bytes).ok());
+    EXPECT_TRUE(driver().SynchronizeDevice(0).ok());
+    ExpectBytes(address + bytes - 1, 1, 5);
+  }
+  EXPECT_EQ(Usage(pool).used_bytes, 1 + 513 + 43 * kMiB);
+  EXPECT_GE(Usage(pool).reserved_bytes, 43 * kMiB);
+  for (const DevicePtr address : addresses) FreeAsync(address, stream);
+  EXPECT_EQ(Usage(pool).used_bytes, 0u);
+  EXPECT_EQ(Usage(pool).used_bytes_max, 1 + 513 + 43 * kMiB);
+}
+
+TEST_P(DriverContract, APoolTakesMemoryAndGivesItBackWhenTheHostHasWaited) {
+  const Bytes before = FreeBytes();
+  const DriverPool pool = CreatePool();
+  const StreamHandle stream = CreateStream();
+  const DevicePtr address = AllocateAsync(pool, 256 * kMiB, stream);
+  EXPECT_LE(FreeBytes() + 256 * kMiB, before);
+  FreeAsync(address, stream);
+  EXPECT_EQ(Usage(pool).reserved_bytes, 256 * kMiB) << "nobody has waited yet";
+  Synchronize();
+  EXPECT_EQ(Usage(pool).reserved_bytes, 0u);
+  EXPECT_EQ(Usage(pool).reserved_bytes_max, 256 * kMiB);
+  EXPECT_EQ(FreeBytes(), before);
+}
+
+TEST_P(DriverContract, AnEventThatTheHostWaitedForGivesBackToo) {
+  const DriverPool pool = CreatePool();
+  const StreamHandle stream = CreateStream(), other = CreateStream();
+  const EventHandle event = CreateEvent(), other_event = CreateEvent();
+  FreeAsync(AllocateAsync(pool, 64 * kMiB, stream), stream);
+  EXPECT_TRUE(driver().RecordEvent(0, other_event, other).ok());
+  EXPECT_TRUE(driver().SynchronizeEvent(0, other_event).ok());
+  EXPECT_EQ(Usage(pool).reserved_bytes, 64 * kMiB) << "the other stream says nothing of this one";
+  EXPECT_TRUE(driver().RecordEvent(0, event, stream).ok());
+  EXPECT_TRUE(driver().SynchronizeEvent(0, event).ok());
+  EXPECT_EQ(Usage(pool).reserved_bytes, 0u);
+}
+
+TEST_P(DriverContract, APoolHoldsItsReleaseThreshold) {
+  const DriverPool pool = CreatePool({.release_threshold_bytes = 64 * kMiB});
+  const StreamHandle stream = CreateStream();
+  FreeAsync(AllocateAsync(pool, 256 * kMiB, stream), stream);
+  Synchronize();
+  EXPECT_EQ(Usage(pool).reserved_bytes, 64 * kMiB);
+  EXPECT_TRUE(driver().TrimDriverPool(pool, 0).ok());
+  EXPECT_EQ(Usage(pool).reserved_bytes, 0u);
+}
+
+TEST_P(DriverContract, TrimmingLeavesWhatIsUsedOrPending) {
+  const DriverPool pool = CreatePool(kKeepsAll);
+  const StreamHandle stream = CreateStream();
+  const DevicePtr used = AllocateAsync(pool, 32 * kMiB, stream);
+  const DevicePtr pending = AllocateAsync(pool, 32 * kMiB, stream);
+  Synchronize();
+  world().Block(stream);
+  FreeAsync(pending, stream);
+  EXPECT_TRUE(driver().TrimDriverPool(pool, 0).ok());
+  EXPECT_EQ(Usage(pool).reserved_bytes, 64 * kMiB);
+  EXPECT_TRUE(world().Unblock());
+  Synchronize();
+  EXPECT_TRUE(driver().TrimDriverPool(pool, 0).ok());
+  EXPECT_EQ(Usage(pool).reserved_bytes, 32 * kMiB);
+  EXPECT_TRUE(world().Write(used, {1}).ok());
+  FreeAsync(used, stream);
+}
+
+TEST_P(DriverContract, PoolMemoryServesItsStreamAtOnce) {
+  const DriverPool pool = CreatePool(kReusesNothing);
+  const StreamHandle stream = CreateStream();
+  const DevicePtr first = AllocateAsync(pool, 64 * kMiB, stream);
+  Synchronize();
+  world().Block(stream);
+  FreeAsync(first, stream);
+  const DevicePtr second = AllocateAsync(pool, 64 * kMiB, stream);
+  EXPECT_EQ(first, second);
+  EXPECT_EQ(Usage(pool).reserved_bytes, 64 * kMiB);
+  EXPECT_TRUE(world().Unblock());
+  FreeAsync(second, stream);
+}
+
+TEST_P(DriverContract, PoolMemoryServesAnotherStreamAfterTheHostHasWaited) {
+  const DriverPool pool = CreatePool(kReusesNothing);
+  const StreamHandle stream = CreateStream(), other = CreateStream();
+  FreeAsync(AllocateAsync(pool, 64 * kMiB, stream), stream);
+  const DevicePtr beside = AllocateAsync(pool, 64 * kMiB, other);
+  EXPECT_EQ(Usage(pool).reserved_bytes, 128 * kMiB);
+  FreeAsync(beside, other);
+  Synchronize();
+  const DevicePtr again = AllocateAsync(pool, 128 * kMiB, other);
+  EXPECT_EQ(Usage(pool).reserved_bytes, 128 * kMiB);
+  FreeAsync(again, other);
+}
+
+TEST_P(DriverContract, PoolMemoryServesAnotherStreamAfterAnEventItWaitedFor) {
+  for (const bool follow : {false, true}) {
+    DriverPoolOptions options = kReusesNothing;
+    options.reuse_follow_events = follow;
+    const DriverPool pool = CreatePool(options);
+    const StreamHandle stream = CreateStream(), other = CreateStream();
+    const EventHandle event = CreateEvent();
+    const DevicePtr first = AllocateAsync(pool, 64 * kMiB, stream);
+    Synchronize();
+    world().Block(stream);
+    FreeAsync(first, stream);
+    EXPECT_TRUE(driver().RecordEvent(0, event, stream).ok());
+    world().MakeWait(other, event);
+    const DevicePtr second = AllocateAsync(pool, 64 * kMiB, other);
+    EXPECT_EQ(first == second, follow);
+    EXPECT_TRUE(world().Unblock());
+    FreeAsync(second, other);
+    Synchronize();
+  }
+}
+
+TEST_P(DriverContract, PoolMemoryIsFreedOnce) {
+  const DriverPool pool = CreatePool();
+  const StreamHandle stream = CreateStream();
+  const DevicePtr address = AllocateAsync(pool, kMiB, stream);
+  EXPECT_EQ(driver().FreeAsync(address + 512, 0, stream).code(),
+            absl::StatusCode::kInvalidArgument);
+  FreeAsync(address, stream);
+  EXPECT_EQ(driver().FreeAsync(address, 0, stream).code(), absl::StatusCode::kInvalidArgument);
+  Synchronize();
+  EXPECT_EQ(driver().FreeAsync(address, 0, stream).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_P(DriverContract, PoolMemoryMayBeFreedWithAWaitToo) {
+  const Bytes before = FreeBytes();
+  const DriverPool pool = CreatePool();
+  EXPECT_TRUE(driver().FreeMemory(0, AllocateAsync(pool, 64 * kMiB, CreateStream())).ok());
+  EXPECT_EQ(FreeBytes(), before);
+}
+
+TEST_P(DriverContract, APoolIsDestroyedBeforeItsMemoryIsFreed) {
+  const Bytes before = FreeBytes();
+  const auto pool = driver().CreateDriverPool(0, {});
+  ASSERT_TRUE(pool.ok()) << pool.status();
+  const StreamHandle stream = CreateStream();
+  const DevicePtr address = AllocateAsync(*pool, 64 * kMiB, stream);
+  EXPECT_TRUE(driver().DestroyDriverPool(*pool).ok());
+  EXPECT_TRUE(world().Fill(stream, address, 1, 64 * kMiB).ok());
+  FreeAsync(address, stream);
+  Synchronize();
+  EXPECT_EQ(FreeBytes(), before);
+}
+
+TEST_P(DriverContract, PoolsGiveWayToOthersThatNeedMemory) {
+  const DriverPool pool = CreatePool(kKeepsAll);
+  const StreamHandle stream = CreateStream();
+  const Bytes most = RoundDown(FreeBytes() / 10 * 9, granule_);
+  FreeAsync(AllocateAsync(pool, most, stream), stream);
+  Synchronize();
+  EXPECT_LT(FreeBytes(), most);
+  Create(most);
+}
+
+TEST_P(DriverContract, MoreThanAPoolCanGetIsOutOfMemory) {
+  const DriverPool pool = CreatePool();
+  const auto address =
+      driver().AllocateAsync(pool, driver().GetProperties(0)->total_bytes, 0, CreateStream());
+  EXPECT_EQ(address.status().code(), absl::StatusCode::kResourceExhausted) << address.status();
+}
+
+TEST_P(DriverContract, APoolHasTheExportFlagsThatTheDeviceGrants) {
+  MemoryFlags flags = *GrantedMemoryFlags(driver(), 0);
+  flags.rdma = false;
+  const auto pool = driver().CreateDriverPool(0, flags);
+  ASSERT_TRUE(pool.ok()) << pool.status();
+  EXPECT_TRUE(driver().DestroyDriverPool(*pool).ok());
+  EXPECT_EQ(driver().CreateDriverPool(0, {.rdma = true}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
 // --- Streams and events ---
 
 TEST_P(DriverContract, StreamIdsAreNeverReusedThoughHandlesAre) {
@@ -687,6 +909,47 @@ TEST_P(DriverContract, TheLegacyStreamBesideABlockingCaptureCountsAsCapturing) {
   ASSERT_TRUE(capturing.ok()) << capturing.status();
   EXPECT_TRUE(*capturing);
   EXPECT_TRUE(world().EndCapture(stream)) << "asking ends no capture";
+}
+
+TEST_P(DriverContract, ACaptureSurvivesPoolsOnOtherStreams) {
+  for (const auto mode : {ContractCaptureMode::kGlobal, ContractCaptureMode::kThreadLocal,
+                          ContractCaptureMode::kRelaxed}) {
+    const StreamHandle stream = CreateStream(), other = CreateStream();
+    world().BeginCapture(stream, mode);
+    const DriverPool pool = CreatePool();
+    FreeAsync(AllocateAsync(pool, kMiB, other), other);
+    Usage(pool);
+    EXPECT_TRUE(driver().TrimDriverPool(pool, 0).ok());
+    EXPECT_TRUE(world().EndCapture(stream)) << "mode " << static_cast<int>(mode);
+  }
+}
+
+TEST_P(DriverContract, ACaptureDoesNotFreeMemoryFromOutside) {
+  const DriverPool pool = CreatePool();
+  const StreamHandle stream = CreateStream();
+  const DevicePtr outside = AllocateAsync(pool, kMiB, stream);
+  Synchronize();
+  world().BeginCapture(stream, ContractCaptureMode::kGlobal);
+  EXPECT_EQ(driver().FreeAsync(outside, 0, stream).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(world().EndCapture(stream)) << "asking ends no capture";
+  FreeAsync(outside, stream);
+}
+
+TEST_P(DriverContract, AllocationsInACaptureAreTheGraphs) {
+  const DriverPool pool = CreatePool();
+  const StreamHandle stream = CreateStream();
+  world().BeginCapture(stream, ContractCaptureMode::kGlobal);
+  const DevicePtr inner = AllocateAsync(pool, 4 * kMiB, stream);
+  const DevicePtr kept = AllocateAsync(pool, 4 * kMiB, stream);
+  EXPECT_NE(inner, kept);
+  FreeAsync(inner, stream);
+  EXPECT_EQ(driver().FreeAsync(inner, 0, stream).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(world().EndCaptureAndLaunch(stream));
+  EXPECT_EQ(Usage(pool).used_bytes, 0u) << "it is none of the pool's";
+  FreeAsync(kept, stream);
+  EXPECT_EQ(driver().FreeAsync(kept, 0, stream).code(), absl::StatusCode::kInvalidArgument)
+      << "once per launch";
+  Synchronize();
 }
 
 TEST_P(DriverContract, ARecordOnTheLegacyStreamEndsABlockingCapture) {

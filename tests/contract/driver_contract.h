@@ -34,6 +34,7 @@ class ContractWorld {
   StreamHandle PerThreadStream() const { return reinterpret_cast<StreamHandle>(2); }
   // Whatever is submitted to the stream from now on is not done before Unblock.
   virtual void Block(StreamHandle stream) = 0;
+  virtual void MakeWait(StreamHandle stream, EventHandle event) = 0;
   // Whether all blocks stood until now: false if something waited for a blocked stream.
   virtual bool Unblock() = 0;
   // Whether a blocked stream leaves others free.
@@ -45,6 +46,8 @@ class ContractWorld {
   virtual void BeginCapture(StreamHandle stream, ContractCaptureMode mode) = 0;
   // Whether the capture was still valid.
   virtual bool EndCapture(StreamHandle stream) = 0;
+  // The same, and a launch of the graph, which lives until the world ends.
+  virtual bool EndCaptureAndLaunch(StreamHandle stream) = 0;
 
   // Whether device memory holds data; without, the functions below only check access.
   virtual bool HasMemory() const = 0;
@@ -82,6 +85,12 @@ class DriverContract : public testing::TestWithParam<ContractParam> {
   void Unmap(DevicePtr address, Bytes bytes);
   DevicePtr Allocate(Bytes bytes);
   void Free(DevicePtr address);
+  DriverPool CreatePool(const DriverPoolOptions& options = {});
+  // Undone only by FreeAsync.
+  DevicePtr AllocateAsync(DriverPool pool, Bytes bytes, StreamHandle stream);
+  void FreeAsync(DevicePtr address, StreamHandle stream);
+  DriverPoolUsage Usage(DriverPool pool);
+  void Synchronize();
   EventHandle CreateEvent();
   StreamHandle CreateStream(bool non_blocking = true);
   // Reserved, mapped, opened and released to the mapping.
@@ -103,6 +112,7 @@ class DriverContract : public testing::TestWithParam<ContractParam> {
   std::vector<Extent> reservations_, mappings_;
   std::vector<PhysicalHandle> handles_;
   std::vector<DevicePtr> allocations_;
+  std::vector<DriverPool> pools_;
   std::vector<EventHandle> events_;
   std::vector<StreamHandle> streams_;
 };

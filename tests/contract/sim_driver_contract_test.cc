@@ -44,6 +44,16 @@ class SimWorld final : public ContractWorld {
     return graph.ok() && streams().DestroyGraph(*graph).ok();
   }
 
+  bool EndCaptureAndLaunch(StreamHandle stream) override {
+    const auto graph = streams().EndCapture(0, stream);
+    if (!graph.ok()) return false;
+    const auto exec = streams().InstantiateGraph(*graph);
+    EXPECT_TRUE(streams().DestroyGraph(*graph).ok());
+    if (!exec.ok()) return false;
+    graphs_.push_back(*exec);
+    return streams().LaunchGraph(0, *exec, stream).ok();
+  }
+
   bool HasMemory() const override { return driver_->model().memory().backed(); }
   absl::Status Write(DevicePtr address, const std::vector<uint8_t>& bytes) override {
     return CopyAndWait(address, reinterpret_cast<DevicePtr>(bytes.data()), bytes.size());
@@ -59,7 +69,15 @@ class SimWorld final : public ContractWorld {
     return driver_->model().Fill(0, stream, address, value, bytes);
   }
 
+  void MakeWait(StreamHandle stream, EventHandle event) override {
+    EXPECT_TRUE(streams().StreamWaitEvent(0, stream, event).ok());
+  }
+
   void ExpectNothingLeft() override {
+    for (const sim::GraphExecHandle graph : graphs_) {
+      EXPECT_TRUE(streams().DestroyGraphExec(graph).ok());
+    }
+    EXPECT_TRUE(driver_->SynchronizeDevice(0).ok());
     const sim::MemoryCensus memory = driver_->model().memory().Census();
     EXPECT_EQ(memory.reservations, 0u);
     EXPECT_EQ(memory.handles, 0u);
@@ -71,6 +89,7 @@ class SimWorld final : public ContractWorld {
     EXPECT_EQ(left.events, 0u);
     EXPECT_EQ(left.captures, 0u);
     EXPECT_EQ(left.graphs, 0u);
+    EXPECT_EQ(left.graph_execs, 0u);
   }
 
  private:
@@ -85,6 +104,7 @@ class SimWorld final : public ContractWorld {
 
   const std::unique_ptr<SimDriver> driver_;
   uint64_t blocked_until_ns_ = 0;
+  std::vector<sim::GraphExecHandle> graphs_;
 };
 
 ContractParam SimParam(const std::string& name, sim::Backing backing, uint64_t lag_ns) {

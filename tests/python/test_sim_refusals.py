@@ -41,21 +41,6 @@ def test_what_is_not_simulated_fails_by_name() -> None:
         assert text in outcome
 
 
-def test_the_pools_of_the_driver_fail_by_name() -> None:
-    done = run(
-        """
-        try:
-            torch.zeros(9, device="cuda")
-        except Exception as error:
-            report(str(error))
-        """,
-        enable=False,
-        environment={"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"},
-    )
-    assert "not supported" in done.value
-    assert "simulated CUDA: cudaDeviceGetDefaultMemPool is not simulated" in done.stderr
-
-
 def test_attention_by_cudnn_says_how_to_do_without() -> None:
     done = run(
         """

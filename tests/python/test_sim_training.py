@@ -53,7 +53,10 @@ TRAINING = """
 @pytest.mark.parametrize(
     ("attention", "dtype"), [("flash", "bfloat16"), ("efficient", "float32"), ("math", "float32")]
 )
-@pytest.mark.parametrize("settings", ["expandable_segments:False", "expandable_segments:True"])
+@pytest.mark.parametrize(
+    "settings",
+    ["expandable_segments:False", "expandable_segments:True", "backend:cudaMallocAsync"],
+)
 def test_a_transformer_trains(attention: str, dtype: str, settings: str) -> None:
     environment = {"ATTENTION": attention, "DTYPE": dtype, "PYTORCH_CUDA_ALLOC_CONF": settings}
     done = run(TRAINING, enable=False, environment=environment)

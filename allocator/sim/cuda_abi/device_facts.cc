@@ -78,7 +78,7 @@ cudaDeviceProp DeviceProperties(const sim::SimOptions& machine, DeviceIndex devi
   p.canMapHostMemory = p.concurrentKernels = p.ECCEnabled = p.unifiedAddressing = 1;
   p.streamPrioritiesSupported = p.globalL1CacheSupported = p.localL1CacheSupported = 1;
   p.computePreemptionSupported = p.canUseHostPointerForRegisteredMem = p.cooperativeLaunch = 1;
-  p.hostRegisterSupported = p.unifiedFunctionPointers = 1;
+  p.hostRegisterSupported = p.unifiedFunctionPointers = p.memoryPoolsSupported = 1;
   p.clusterLaunch = card.major >= 9;
   p.hostNumaId = -1;
   p.deviceNumaId = -1;

@@ -136,7 +136,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
   return AnswerDriver([&](Simulation& s) -> absl::Status {
     OFFCUT_RETURN_IF_ERROR(CheckProperties(s, properties));
     OFFCUT_ASSIGN_OR_RETURN(
-        *handle, s.memory().CreateMemory(properties->location.id, bytes, FlagsOf(*properties)));
+        *handle, s.model().CreateMemory(properties->location.id, bytes, FlagsOf(*properties)));
     return absl::OkStatus();
   });
 }
@@ -302,7 +302,7 @@ CUresult cuMemsetD32Async(CUdeviceptr address, unsigned int value, size_t count,
 
 CUresult cuMemGetAddressRange(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {
   return AnswerDriver([&](Simulation& s) -> absl::Status {
-    const auto info = s.memory().LookUp(address);
+    const auto info = s.model().LookUp(address);
     if (!info.has_value() || info->kind == PointerKind::kHost) {
       return Error(CUDA_ERROR_NOT_FOUND,
                    absl::StrCat("no device memory at 0x", absl::Hex(address)));
@@ -315,7 +315,7 @@ CUresult cuMemGetAddressRange(CUdeviceptr* base, size_t* bytes, CUdeviceptr addr
 
 CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr pointer) {
   return AnswerDriver([&](Simulation& s) -> absl::Status {
-    const auto info = s.memory().LookUp(pointer);
+    const auto info = s.model().LookUp(pointer);
     if (!info.has_value()) {
       // No misuse: this is how a program learns that memory is the host's.
       return Error(CUDA_ERROR_INVALID_VALUE, "");

@@ -58,7 +58,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
     attributes->type = cudaMemoryTypeUnregistered;
     attributes->device = cudaInvalidDeviceId;
     attributes->hostPointer = const_cast<void*>(pointer);
-    const auto info = s.memory().LookUp(AddressOf(pointer));
+    const auto info = s.model().LookUp(AddressOf(pointer));
     if (!info.has_value() || info->kind == offcut::sim::PointerKind::kReserved) {
       return absl::OkStatus();
     }
@@ -99,7 +99,7 @@ cudaError_t cudaHostUnregister(void* pointer) {
 
 cudaError_t cudaHostGetDevicePointer(void** device_pointer, void* host_pointer, unsigned int) {
   return AnswerRuntime([&](Simulation& s) -> absl::Status {
-    const auto info = s.memory().LookUp(AddressOf(host_pointer));
+    const auto info = s.model().LookUp(AddressOf(host_pointer));
     if (device_pointer == nullptr || !info.has_value() ||
         info->kind != offcut::sim::PointerKind::kHost) {
       return Error(CUDA_ERROR_INVALID_VALUE, "cudaHostGetDevicePointer: not page-locked memory");

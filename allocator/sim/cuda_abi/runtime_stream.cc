@@ -193,9 +193,11 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatu
 // --- Graphs: consistent, and when launched one piece of work that does nothing ---
 
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* exec, cudaGraph_t graph,
-                                          unsigned long long) {
+                                          unsigned long long flags) {
   return AnswerRuntime([&](Simulation& s) -> absl::Status {
-    OFFCUT_ASSIGN_OR_RETURN(*exec, s.streams().InstantiateGraph(graph));
+    OFFCUT_ASSIGN_OR_RETURN(*exec,
+                            s.streams().InstantiateGraph(
+                                graph, (flags & cudaGraphInstantiateFlagAutoFreeOnLaunch) != 0));
     return absl::OkStatus();
   });
 }

@@ -43,7 +43,7 @@ absl::Status CheckDirection(Simulation& s, const void* to, const void* from,
   OFFCUT_RETURN_IF_ERROR(CheckSide(s, "source", from, false, known && !from_device));
   const auto usable_as_device = [&s](const void* pointer) {
     return s.memory().IsDeviceAddress(AddressOf(pointer)) ||
-           s.memory().LookUp(AddressOf(pointer)).has_value();
+           s.model().LookUp(AddressOf(pointer)).has_value();
   };
   if (to_device && !usable_as_device(to)) return CheckSide(s, "destination", to, true, false);
   if (from_device && !usable_as_device(from)) return CheckSide(s, "source", from, true, false);
@@ -69,7 +69,7 @@ bool HostWaits(Simulation& s, const Lane& lane, const void* to, const void* from
   if (lane.completion == Completion::kSynchronous) return true;
   const DevicePtr host = AddressOf(to);
   return s.memory().IsDeviceAddress(AddressOf(from)) && !s.memory().IsDeviceAddress(host) &&
-         !s.memory().LookUp(host).has_value();
+         !s.model().LookUp(host).has_value();
 }
 
 absl::Status Finish(Simulation& s, const Lane& lane, bool host_waits) {
