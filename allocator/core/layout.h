@@ -101,6 +101,8 @@ class Layout {
   virtual absl::Status OpenTo(DeviceIndex peer) = 0;
 
   // --- Questions ---
+  // Whether any memory lies in the pool. Yes where the layout does not know.
+  virtual bool HoldsMemory(const Pool& /*pool*/) const { return true; }
   // Size of the largest request that Take would serve; 0 if none.
   virtual Bytes LargestFree(const Pool& pool) const = 0;
   // The contiguous range that the block was cut from: an arena, a segment.

@@ -100,6 +100,11 @@ Bytes SegmentsLayout::GrowthFor(Bytes requested) const {
                                                : bytes;
 }
 
+bool SegmentsLayout::HoldsMemory(const Pool& any_pool) const {
+  const SegmentPool& pool = Cast(any_pool);
+  return !pool.small.segments.empty() || !pool.large.segments.empty();
+}
+
 Bytes SegmentsLayout::LargestFree(const Pool& any_pool) const {
   const SegmentPool& pool = Cast(any_pool);
   if (const Block* const tile = pool.large.free.FindLargest(); tile != nullptr) return tile->size;
