@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -299,6 +300,38 @@ offcut_status offcut_check_pool_live_allocations(int device, offcut_pool_id pool
     const absl::StatusOr<bool> equal = allocator.HasLiveBlocks(offcut::FromC(pool), expected);
     *out = equal.ok() && *equal ? 1 : 0;
     return equal.status();
+  });
+}
+
+struct offcut_checkpoint {
+  offcut::PoolCheckpoint state;
+};
+
+offcut_status offcut_take_checkpoint(int device, offcut_pool_id pool, offcut_checkpoint** out) {
+  *out = nullptr;
+  return offcut::OnDevice(device, [&](DeviceAllocator& allocator) {
+    absl::StatusOr<offcut::PoolCheckpoint> state = allocator.TakeCheckpoint(offcut::FromC(pool));
+    if (state.ok()) *out = new offcut_checkpoint{*std::move(state)};
+    return state.status();
+  });
+}
+
+void offcut_destroy_checkpoint(offcut_checkpoint* checkpoint) { delete checkpoint; }
+
+offcut_status offcut_restore_checkpoint(int device, const offcut_checkpoint* checkpoint,
+                                        void (*freed)(void*, void*),
+                                        void (*allocated)(void*, void*), void* context) {
+  return offcut::OnDevice(device, [&](DeviceAllocator& allocator) {
+    const absl::StatusOr<offcut::RestoredBlocks> blocks =
+        allocator.RestoreCheckpoint(checkpoint->state);
+    if (!blocks.ok()) return blocks.status();
+    for (const offcut::DevicePtr address : blocks->freed) {
+      freed(context, reinterpret_cast<void*>(address));
+    }
+    for (const offcut::DevicePtr address : blocks->allocated) {
+      allocated(context, reinterpret_cast<void*>(address));
+    }
+    return absl::OkStatus();
   });
 }
 

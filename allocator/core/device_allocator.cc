@@ -102,10 +102,14 @@ absl::StatusOr<DevicePtr> DeviceAllocator::Allocate(StreamHandle stream, Bytes r
   if (ABSL_PREDICT_FALSE(block == nullptr)) {
     OFFCUT_ASSIGN_OR_RETURN(block, ClimbReclaimLadderSlow(*pool, requested));
   }
+  EnterBlock(block, requested);
+  return block->address;
+}
+
+void DeviceAllocator::EnterBlock(Block* block, Bytes requested) {
   block->requested = requested;
   taken_.Insert(block);
   EmitBlock(EventKind::kBlockAllocated, *block);
-  return block->address;
 }
 
 absl::Status DeviceAllocator::Free(DevicePtr address) {
@@ -121,10 +125,14 @@ absl::Status DeviceAllocator::Free(DevicePtr address) {
     streams_.Pend(block);
     return absl::OkStatus();
   }
+  FreeBlock(block);
+  return absl::OkStatus();
+}
+
+void DeviceAllocator::FreeBlock(Block* block) {
   taken_.Remove(block);
   EmitBlock(EventKind::kBlockFreed, *block);
   block->pool->layout.GiveBack(block, block->pool->stream.epoch);
-  return absl::OkStatus();
 }
 
 void DeviceAllocator::FinishPendingFree(Block* block) {

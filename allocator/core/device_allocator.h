@@ -32,6 +32,7 @@
 #include "allocator/core/block_table.h"
 #include "allocator/core/layout.h"
 #include "allocator/core/pool.h"
+#include "allocator/core/pool_checkpoint.h"
 #include "allocator/core/private_pools.h"
 #include "allocator/core/state_view.h"
 #include "allocator/core/stream_ledger.h"
@@ -96,6 +97,13 @@ class DeviceAllocator {
   absl::StatusOr<bool> HasLiveBlocks(PrivatePoolId id, absl::Span<const DevicePtr> addresses) const
       ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // The blocks of a pool in use, and the way back to them: all its live blocks are freed, and those
+  // that lived then live again, where they were. FailedPrecondition if a block of the pool is
+  // pending or used by another stream, or a segment is gone; then nothing has changed.
+  absl::StatusOr<PoolCheckpoint> TakeCheckpoint(PrivatePoolId id) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<RestoredBlocks> RestoreCheckpoint(const PoolCheckpoint& checkpoint)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
   // Called, without the lock, when a request needs more than growing a little: says whether it has
   // freed anything. Empty: nobody. It may free, and must not allocate.
   void SetFreeMemoryCallback(std::function<bool()> callback) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -158,6 +166,12 @@ class DeviceAllocator {
   // --- Private pools ---
   Pool* PrivatePoolFor(PrivatePool& owner, StreamLedger::Stream& stream)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The first blocks of all segments of the pool, whose pending frees that can be finished are.
+  absl::StatusOr<std::vector<Block*>> SegmentsForCheckpoint(PrivatePoolId id)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The block that a layout gave is the program's from now on; or no longer.
+  void EnterBlock(Block* block, Bytes requested) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void FreeBlock(Block* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Block* TakeOnOomSlow(const Pool& pool, Bytes requested) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Of default pools and of released private ones.
   Bytes ReleaseAllIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -2,9 +2,11 @@
 // giving their memory back once they are released.
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "allocator/base/status_macros.h"
 #include "allocator/core/device_allocator.h"
 
@@ -95,6 +97,96 @@ absl::StatusOr<bool> DeviceAllocator::HasLiveBlocks(PrivatePoolId id,
     ++live;
   });
   return !unexpected && live == expected.size();
+}
+
+// --- Checkpoints ---------------------------------------------------------------------------------
+
+absl::StatusOr<std::vector<Block*>> DeviceAllocator::SegmentsForCheckpoint(PrivatePoolId id) {
+  OFFCUT_ASSIGN_OR_RETURN(const PrivatePool* const owner, private_pools_.Find(id));
+  if (streams_.has_pending()) streams_.Poll([this](Block* block) { FinishPendingFree(block); });
+  std::vector<Block*> segments;
+  for (const Pool* const pool : owner->pools) {
+    OFFCUT_ASSIGN_OR_RETURN(const std::vector<Block*> firsts, pool->layout.SegmentsOf(*pool));
+    segments.insert(segments.end(), firsts.begin(), firsts.end());
+  }
+  for (const Block* const first : segments) {
+    for (const Block* block = first; block != nullptr; block = block->next) {
+      if (block->state == BlockState::kPending) {
+        return absl::FailedPreconditionError(absl::StrCat(
+            "Events should have synchronized when checkpointing block: the block at 0x",
+            absl::Hex(block->address), " is freed and still used by a stream"));
+      }
+    }
+  }
+  return segments;
+}
+
+absl::StatusOr<PoolCheckpoint> DeviceAllocator::TakeCheckpoint(PrivatePoolId id) {
+  absl::MutexLock lock(&mutex_);
+  OFFCUT_ASSIGN_OR_RETURN(const std::vector<Block*> segments, SegmentsForCheckpoint(id));
+  PoolCheckpoint checkpoint = {.pool = id};
+  for (const Block* const first : segments) {
+    PoolCheckpoint::Segment& segment = checkpoint.segments.emplace_back();
+    segment.address = first->address;
+    for (const Block* block = first; block != nullptr; block = block->next) {
+      segment.blocks.push_back({.size = block->size,
+                                .requested = block->requested,
+                                .live = block->state == BlockState::kLive});
+    }
+  }
+  return checkpoint;
+}
+
+absl::StatusOr<RestoredBlocks> DeviceAllocator::RestoreCheckpoint(
+    const PoolCheckpoint& checkpoint) {
+  absl::MutexLock lock(&mutex_);
+  OFFCUT_ASSIGN_OR_RETURN(const std::vector<Block*> segments,
+                          SegmentsForCheckpoint(checkpoint.pool));
+  std::map<DevicePtr, std::pair<Block*, Bytes>> by_address;
+  std::vector<Block*> live;
+  for (Block* const first : segments) {
+    Bytes& bytes = by_address[first->address].second;
+    by_address[first->address].first = first;
+    for (Block* block = first; block != nullptr; block = block->next) {
+      bytes += block->size;
+      if (block->state != BlockState::kLive) continue;
+      if (block->uses != nullptr) {
+        return absl::FailedPreconditionError(absl::StrCat(
+            "Events should have synchronized when setting checkpointed block: the block at 0x",
+            absl::Hex(block->address), " is used by other streams"));
+      }
+      live.push_back(block);
+    }
+  }
+  for (const PoolCheckpoint::Segment& segment : checkpoint.segments) {
+    const auto found = by_address.find(segment.address);
+    if (found == by_address.end() || found->second.second != segment.bytes()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(" could not find 0x", absl::Hex(segment.address),
+                       ": the segment is not in the pool any more"));
+    }
+  }
+
+  RestoredBlocks restored;
+  for (Block* const block : live) {
+    restored.freed.push_back(block->address);
+    FreeBlock(block);
+  }
+  for (const PoolCheckpoint::Segment& segment : checkpoint.segments) {
+    Block* const whole = by_address[segment.address].first;
+    std::vector<Bytes> sizes;
+    for (const PoolCheckpoint::Block& block : segment.blocks) sizes.push_back(block.size);
+    const std::vector<Block*> blocks = whole->pool->layout.Cut(whole, sizes);
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      if (segment.blocks[i].live) {
+        restored.allocated.push_back(blocks[i]->address);
+        EnterBlock(blocks[i], segment.blocks[i].requested);
+      } else {
+        blocks[i]->pool->layout.GiveBack(blocks[i], blocks[i]->pool->stream.epoch);
+      }
+    }
+  }
+  return restored;
 }
 
 // --- Giving memory back --------------------------------------------------------------------------

@@ -10,7 +10,6 @@ namespace {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "Offcut does not support ", feature, " yet.");
 }
 
-constexpr char kCheckpoints[] = "checkpoints of memory pools (torch.compile with CUDA graph trees)";
 constexpr char kIpc[] = "sharing CUDA tensors between processes (CUDA IPC)";
 
 }  // namespace
@@ -27,14 +26,6 @@ void TorchAllocator::recordHistory(bool enabled, cca::CreateContextFn, size_t, c
 
 void TorchAllocator::attachAllocatorTraceTracker(cca::AllocatorTraceTracker) {
   ThrowNotSupported("trace trackers (attachAllocatorTraceTracker, used by NCCL registration)");
-}
-
-std::shared_ptr<cca::AllocatorState> TorchAllocator::getCheckpointState(DeviceIndex, MempoolId_t) {
-  ThrowNotSupported(kCheckpoints);
-}
-cca::CheckpointDelta TorchAllocator::setCheckpointPoolState(DeviceIndex,
-                                                            std::shared_ptr<cca::AllocatorState>) {
-  ThrowNotSupported(kCheckpoints);
 }
 
 std::vector<cca::StreamSegmentSize> TorchAllocator::getExpandableSegmentSizes(DeviceIndex) {

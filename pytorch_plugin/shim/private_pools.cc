@@ -92,4 +92,51 @@ bool TorchAllocator::checkPoolLiveAllocations(DeviceIndex device, MempoolId_t po
   return equal != 0;
 }
 
+// --- Checkpoints ---------------------------------------------------------------------------------
+
+namespace {
+
+struct Checkpoint final : cca::AllocatorState {
+  Checkpoint() = default;
+  Checkpoint(const Checkpoint&) = delete;
+  Checkpoint& operator=(const Checkpoint&) = delete;
+  ~Checkpoint() override { offcut_destroy_checkpoint(state); }
+  offcut_checkpoint* state = nullptr;
+};
+
+}  // namespace
+
+std::shared_ptr<cca::AllocatorState> TorchAllocator::getCheckpointState(DeviceIndex device,
+                                                                        MempoolId_t pool) {
+  auto checkpoint = std::make_shared<Checkpoint>();
+  CheckStatus(offcut_take_checkpoint(device, ToC(pool), &checkpoint->state), "getCheckpointState");
+  return checkpoint;
+}
+
+cca::CheckpointDelta TorchAllocator::setCheckpointPoolState(
+    DeviceIndex device, std::shared_ptr<cca::AllocatorState> state) {
+  const auto checkpoint = std::dynamic_pointer_cast<Checkpoint>(state);
+  TORCH_CHECK(checkpoint != nullptr, "this checkpoint was taken of another allocator");
+  struct Blocks {
+    std::vector<void*> freed, allocated;
+  } blocks;
+  CheckStatus(offcut_restore_checkpoint(
+                  device, checkpoint->state,
+                  [](void* to, void* address) {
+                    static_cast<Blocks*>(to)->freed.push_back(address);
+                  },
+                  [](void* to, void* address) {
+                    static_cast<Blocks*>(to)->allocated.push_back(address);
+                  },
+                  &blocks),
+              "setCheckpointPoolState");
+  cca::CheckpointDelta delta;
+  delta.ptrs_freed = std::move(blocks.freed);
+  for (void* const address : blocks.allocated) {
+    delta.dataptrs_allocd.emplace_back(address, address, raw_deleter(),
+                                       c10::Device(c10::kCUDA, device));
+  }
+  return delta;
+}
+
 }  // namespace offcut::torch_shim

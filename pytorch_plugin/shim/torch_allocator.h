@@ -9,7 +9,7 @@
 //   allocation.cc   blocks: out, in, used on further streams
 //   devices.cc      start, limits, copies
 //   statistics.cc   torch.cuda.memory_stats and its resets
-//   private_pools.cc  CUDA graphs, MemPool, use_mem_pool
+//   private_pools.cc  CUDA graphs, MemPool, use_mem_pool, and checkpoints of them
 //   out_of_memory.cc  PyTorch's last resorts, and torch.OutOfMemoryError
 //   notify.cc       the profiler and torch.cuda's trace, told of blocks
 //   not_supported.cc  what is not built yet, by name
@@ -87,6 +87,10 @@ class TorchAllocator final : public cca::CUDAAllocator {
   void setNoSplit(DeviceIndex device, MempoolId_t pool) override;
   bool checkPoolLiveAllocations(DeviceIndex device, MempoolId_t pool,
                                 const std::unordered_set<void*>& expected) override;
+  std::shared_ptr<cca::AllocatorState> getCheckpointState(DeviceIndex device,
+                                                          MempoolId_t pool) override;
+  cca::CheckpointDelta setCheckpointPoolState(DeviceIndex device,
+                                              std::shared_ptr<cca::AllocatorState> state) override;
 
   // out_of_memory.cc
   void attachOutOfMemoryObserver(cca::OutOfMemoryObserver observer) override;
@@ -98,10 +102,6 @@ class TorchAllocator final : public cca::CUDAAllocator {
                      cca::RecordContext when, bool clear,
                      const std::vector<std::string>& skip_actions) override;
   void attachAllocatorTraceTracker(cca::AllocatorTraceTracker tracker) override;
-  std::shared_ptr<cca::AllocatorState> getCheckpointState(DeviceIndex device,
-                                                          MempoolId_t pool) override;
-  cca::CheckpointDelta setCheckpointPoolState(DeviceIndex device,
-                                              std::shared_ptr<cca::AllocatorState> state) override;
   std::vector<cca::StreamSegmentSize> getExpandableSegmentSizes(DeviceIndex device) override;
   cca::ShareableHandle shareIpcHandle(void* pointer) override;
   std::shared_ptr<void> getIpcDevPtr(std::string handle) override;

@@ -1,5 +1,6 @@
 // Private pools: which requests they serve, what of theirs serves others, when their memory goes.
 
+#include <algorithm>
 #include <thread>
 
 #include "absl/synchronization/barrier.h"
@@ -308,6 +309,113 @@ TEST(PrivatePoolTest, KnowsItsLiveBlocks) {
   world.Free(b);
   EXPECT_TRUE(has({a}));
   EXPECT_FALSE(has({a, b}));
+}
+
+// --- Checkpoints ---------------------------------------------------------------------------------
+
+class CheckpointTest : public ::testing::Test {
+ protected:
+  DevicePtr Inside(Bytes requested) {
+    Begin(world_, kGraphPool);
+    const DevicePtr block = world_.Allocate(requested);
+    End(world_, kGraphPool);
+    Release(world_, kGraphPool);
+    return block;
+  }
+  PoolCheckpoint Take() {
+    const auto checkpoint = world_.allocator->TakeCheckpoint(kGraphPool);
+    EXPECT_TRUE(checkpoint.ok()) << checkpoint.status();
+    return *checkpoint;
+  }
+  RestoredBlocks Restore(const PoolCheckpoint& checkpoint) {
+    const auto restored = world_.allocator->RestoreCheckpoint(checkpoint);
+    EXPECT_TRUE(restored.ok()) << restored.status();
+    world_.Check();
+    return *restored;
+  }
+  bool HasLive(std::vector<DevicePtr> addresses) {
+    return *world_.allocator->HasLiveBlocks(kGraphPool, addresses);
+  }
+  void SetUp() override { ASSERT_TRUE(world_.allocator->RetainPool(kGraphPool).ok()); }
+
+  World world_;
+};
+
+TEST_F(CheckpointTest, BringsBackWhatLivedWhereItWas) {
+  const DevicePtr a = Inside(700), b = Inside(300 * kKiB), c = Inside(3 * kMiB),
+                  d = Inside(5 * kMiB);
+  world_.Free(b);
+  const PoolCheckpoint then = Take();
+  world_.Free(a);
+  world_.Free(c);
+  const DevicePtr e = Inside(30 * kMiB), f = Inside(100 * kKiB);
+  const RestoredBlocks restored = Restore(then);
+  EXPECT_THAT(restored.freed, ::testing::UnorderedElementsAre(d, e, f));
+  EXPECT_THAT(restored.allocated, ::testing::UnorderedElementsAre(a, c, d));
+  EXPECT_TRUE(HasLive({a, c, d}));
+  EXPECT_EQ(world_.allocator->FindBlock(a)->requested, 700u);
+  const PoolCheckpoint now = Take();
+  ASSERT_EQ(now.segments.size(), then.segments.size() + 1)
+      << "the segment of 30 MiB is there still";
+  for (const PoolCheckpoint::Segment& due : then.segments) {
+    const auto it = std::find_if(now.segments.begin(), now.segments.end(),
+                                 [&](const auto& s) { return s.address == due.address; });
+    ASSERT_NE(it, now.segments.end());
+    ASSERT_EQ(it->blocks.size(), due.blocks.size());
+    for (size_t i = 0; i < due.blocks.size(); ++i) {
+      EXPECT_EQ(it->blocks[i].size, due.blocks[i].size);
+      EXPECT_EQ(it->blocks[i].live, due.blocks[i].live);
+    }
+  }
+  world_.Free(a);
+  EXPECT_EQ(Inside(700), a);
+}
+
+TEST_F(CheckpointTest, OfAnEmptyPoolFreesEverything) {
+  const PoolCheckpoint nothing = Take();
+  const DevicePtr a = Inside(700), b = Inside(5 * kMiB);
+  const DevicePtr outside = world_.Allocate(700);
+  EXPECT_THAT(Restore(nothing).freed, ::testing::UnorderedElementsAre(a, b));
+  EXPECT_TRUE(HasLive({}));
+  world_.Free(outside);
+}
+
+TEST_F(CheckpointTest, MayBeRestoredAgainAndAgain) {
+  const DevicePtr a = Inside(5 * kMiB);
+  const PoolCheckpoint one = Take();
+  const DevicePtr b = Inside(5 * kMiB);
+  const PoolCheckpoint two = Take();
+  for (int i = 0; i < 3; ++i) {
+    Restore(one);
+    EXPECT_TRUE(HasLive({a}));
+    Restore(two);
+    EXPECT_TRUE(HasLive({a, b}));
+  }
+}
+
+TEST_F(CheckpointTest, ErrorsAreThoseOfPyTorchAndChangeNothing) {
+  const StreamHandle side = world_.NewStream();
+  const DevicePtr a = Inside(5 * kMiB);
+  const PoolCheckpoint then = Take();
+  world_.RecordStream(a, side);
+  EXPECT_THAT(std::string(world_.allocator->RestoreCheckpoint(then).status().message()),
+              HasSubstr("Events should have synchronized when setting checkpointed block"));
+  world_.Launch(side, a, 1'000'000'000);
+  world_.Free(a);
+  EXPECT_THAT(std::string(world_.allocator->TakeCheckpoint(kGraphPool).status().message()),
+              HasSubstr("Events should have synchronized when checkpointing block"));
+  world_.sim.AdvanceNs(2'000'000'000);
+  EXPECT_TRUE(Take().segments[0].blocks.size() == 1) << "the free is finished";
+  Restore(then);
+  world_.Free(a);
+  Release(world_, kGraphPool);
+  world_.allocator->EmptyCache();
+  EXPECT_TRUE(absl::IsNotFound(world_.allocator->RestoreCheckpoint(then).status()));
+  EXPECT_TRUE(absl::IsNotFound(world_.allocator->TakeCheckpoint(kGraphPool).status()));
+  ASSERT_TRUE(world_.allocator->RetainPool(kGraphPool).ok());
+  EXPECT_THAT(std::string(world_.allocator->RestoreCheckpoint(then).status().message()),
+              HasSubstr("could not find"));
+  world_.Check();
 }
 
 // --- Properties ----------------------------------------------------------------------------------
