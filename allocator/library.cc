@@ -145,6 +145,7 @@ absl::StatusOr<DeviceAllocator*> Library::MakeAllocatorSlow(DeviceIndex device) 
       DeviceAllocator::Create(*driver_, device, Clock::Real(), address_map_, config_,
                               std::move(sinks), LimitFor(fraction, properties.total_bytes)));
   if (!allocator->notice().empty()) Tell(allocator->notice());
+  allocator->SetFreeMemoryCallback(free_memory_callback_);
   DeviceAllocator* const made = allocator.release();
   allocators_[static_cast<size_t>(device)].store(made, std::memory_order_release);
   return made;
@@ -175,6 +176,12 @@ absl::Status Library::SetMemoryFraction(DeviceIndex device, double fraction) {
   fractions_[static_cast<size_t>(device)] = fraction;
   allocator->SetLimit(LimitFor(fraction, allocator->properties().total_bytes));
   return absl::OkStatus();
+}
+
+void Library::SetFreeMemoryCallback(std::function<bool()> callback) {
+  absl::MutexLock lock(&mutex_);
+  ForEachAllocator([&](DeviceAllocator& allocator) { allocator.SetFreeMemoryCallback(callback); });
+  free_memory_callback_ = std::move(callback);
 }
 
 double Library::MemoryFraction(DeviceIndex device) const {

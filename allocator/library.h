@@ -11,6 +11,7 @@
 
 #include <array>
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -61,6 +62,9 @@ class Library {
   absl::Status SetMemoryFraction(DeviceIndex device, double fraction);
   double MemoryFraction(DeviceIndex device) const;
 
+  // See DeviceAllocator; of all devices, those to come included.
+  void SetFreeMemoryCallback(std::function<bool()> callback);
+
   // "" if nothing is recorded.
   const std::string& recording_directory() const { return recording_directory_; }
   void FlushRecording();
@@ -94,6 +98,7 @@ class Library {
   mutable absl::Mutex mutex_;  // taken before a device's lock, never after
   std::unique_ptr<Recorder> recorder_ ABSL_GUARDED_BY(mutex_);
   std::array<double, kMaxDevices> fractions_ ABSL_GUARDED_BY(mutex_);
+  std::function<bool()> free_memory_callback_ ABSL_GUARDED_BY(mutex_);
   // Written under mutex_, read without; never reset.
   std::array<std::atomic<DeviceAllocator*>, kMaxDevices> allocators_{};
 };

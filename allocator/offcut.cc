@@ -3,8 +3,12 @@
 #include "allocator/offcut.h"
 
 #include <algorithm>
+#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -35,13 +39,16 @@ offcut_status StatusCode(absl::StatusCode code) {
     case absl::StatusCode::kResourceExhausted:
       return OFFCUT_OUT_OF_MEMORY;
     case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kNotFound:
       return OFFCUT_INVALID_ARGUMENT;
     case absl::StatusCode::kUnavailable:
       return OFFCUT_NO_DRIVER;
     case absl::StatusCode::kUnimplemented:
       return OFFCUT_NOT_SUPPORTED;
     case absl::StatusCode::kFailedPrecondition:
-      return OFFCUT_CAPTURING;
+      return OFFCUT_WRONG_STATE;
+    case absl::StatusCode::kAborted:
+      return OFFCUT_FILTER_FAILED;
     default:
       return OFFCUT_DRIVER_ERROR;
   }
@@ -117,6 +124,14 @@ DeviceAllocator* InUse(int device, offcut_status* status) {
   }
   return Library::Get().FindAllocator(device);
 }
+
+offcut_status OnDevice(int device, absl::FunctionRef<absl::Status(DeviceAllocator&)> act) {
+  if (Library::InForkedChild()) return Return(ForkedChildError());
+  const absl::StatusOr<DeviceAllocator*> allocator = Library::Get().AllocatorFor(device);
+  return Return(allocator.ok() ? act(**allocator) : allocator.status());
+}
+
+PrivatePoolId FromC(offcut_pool_id id) { return {.first = id.first, .second = id.second}; }
 
 }  // namespace
 }  // namespace offcut
@@ -200,11 +215,129 @@ offcut_status offcut_empty_cache(int device) {
   return OFFCUT_OK;
 }
 
+void offcut_set_free_memory_callback(int (*callback)(void*), void* context) {
+  if (callback == nullptr) {
+    Library::Get().SetFreeMemoryCallback(nullptr);
+  } else {
+    Library::Get().SetFreeMemoryCallback([=] { return callback(context) != 0; });
+  }
+}
+
+offcut_status offcut_retain_pool(int device, offcut_pool_id pool) {
+  return offcut::OnDevice(device, [pool](DeviceAllocator& allocator) {
+    return allocator.RetainPool(offcut::FromC(pool));
+  });
+}
+
+offcut_status offcut_release_pool(int device, offcut_pool_id pool) {
+  return offcut::OnDevice(device, [pool](DeviceAllocator& allocator) {
+    return allocator.ReleasePool(offcut::FromC(pool));
+  });
+}
+
+offcut_status offcut_pool_use_count(int device, offcut_pool_id pool, unsigned* out) {
+  *out = 0;
+  offcut_status status;
+  if (const DeviceAllocator* const allocator = offcut::InUse(device, &status)) {
+    *out = allocator->PoolUseCount(offcut::FromC(pool));
+  }
+  return status;
+}
+
+offcut_status offcut_begin_allocate_to_pool(int device, offcut_pool_id pool, offcut_stream stream,
+                                            offcut_stream_filter filter, void (*destroy)(void*),
+                                            void* context) {
+  // Shared by the copies of the function; the last of them destroys the context.
+  const std::shared_ptr<void> owner(context, [destroy](void* owned) {
+    if (destroy != nullptr) destroy(owned);
+  });
+  return offcut::OnDevice(device, [&](DeviceAllocator& allocator) {
+    return allocator.BeginAllocateToPool(
+        offcut::FromC(pool), stream,
+        [filter, owner](offcut::StreamHandle handle) -> absl::StatusOr<bool> {
+          const int answer = filter(owner.get(), handle);
+          if (answer < 0) {
+            return absl::AbortedError(
+                "the filter of a route to a private pool could not tell whether a request is its");
+          }
+          return answer != 0;
+        });
+  });
+}
+
+offcut_status offcut_end_allocate_to_pool(int device, offcut_pool_id pool) {
+  return offcut::OnDevice(device, [pool](DeviceAllocator& allocator) {
+    return allocator.EndAllocateToPool(offcut::FromC(pool));
+  });
+}
+
+offcut_status offcut_set_no_split(int device, offcut_pool_id pool) {
+  return offcut::OnDevice(device, [pool](DeviceAllocator& allocator) {
+    return allocator.SetNoSplit(offcut::FromC(pool));
+  });
+}
+
+offcut_status offcut_set_use_on_oom(int device, offcut_pool_id pool, int use) {
+  return offcut::OnDevice(device, [=](DeviceAllocator& allocator) {
+    return allocator.SetUseOnOom(offcut::FromC(pool), use != 0);
+  });
+}
+
+offcut_status offcut_empty_cache_of_pool(int device, offcut_pool_id pool) {
+  offcut_status status;
+  if (DeviceAllocator* const allocator = offcut::InUse(device, &status)) {
+    allocator->EmptyCacheOf(offcut::FromC(pool));
+  }
+  return status;
+}
+
+offcut_status offcut_check_pool_live_allocations(int device, offcut_pool_id pool,
+                                                 void* const* addresses, size_t count, int* out) {
+  *out = 0;
+  std::vector<offcut::DevicePtr> expected;
+  for (size_t i = 0; i < count; ++i) expected.push_back(offcut::AddressOf(addresses[i]));
+  return offcut::OnDevice(device, [&](DeviceAllocator& allocator) {
+    const absl::StatusOr<bool> equal = allocator.HasLiveBlocks(offcut::FromC(pool), expected);
+    *out = equal.ok() && *equal ? 1 : 0;
+    return equal.status();
+  });
+}
+
+struct offcut_checkpoint {
+  offcut::PoolCheckpoint state;
+};
+
+offcut_status offcut_take_checkpoint(int device, offcut_pool_id pool, offcut_checkpoint** out) {
+  *out = nullptr;
+  return offcut::OnDevice(device, [&](DeviceAllocator& allocator) {
+    absl::StatusOr<offcut::PoolCheckpoint> state = allocator.TakeCheckpoint(offcut::FromC(pool));
+    if (state.ok()) *out = new offcut_checkpoint{*std::move(state)};
+    return state.status();
+  });
+}
+
+void offcut_destroy_checkpoint(offcut_checkpoint* checkpoint) { delete checkpoint; }
+
+offcut_status offcut_restore_checkpoint(int device, const offcut_checkpoint* checkpoint,
+                                        void (*freed)(void*, void*),
+                                        void (*allocated)(void*, void*), void* context) {
+  return offcut::OnDevice(device, [&](DeviceAllocator& allocator) {
+    const absl::StatusOr<offcut::RestoredBlocks> blocks =
+        allocator.RestoreCheckpoint(checkpoint->state);
+    if (!blocks.ok()) return blocks.status();
+    for (const offcut::DevicePtr address : blocks->freed) {
+      freed(context, reinterpret_cast<void*>(address));
+    }
+    for (const offcut::DevicePtr address : blocks->allocated) {
+      allocated(context, reinterpret_cast<void*>(address));
+    }
+    return absl::OkStatus();
+  });
+}
+
 offcut_status offcut_open_to_peer(int device, int peer) {
-  if (Library::InForkedChild()) return offcut::Return(offcut::ForkedChildError());
-  const absl::StatusOr<DeviceAllocator*> allocator = Library::Get().AllocatorFor(device);
-  if (!allocator.ok()) return offcut::Return(allocator.status());
-  return offcut::Return((*allocator)->OpenTo(peer));
+  return offcut::OnDevice(device,
+                          [peer](DeviceAllocator& allocator) { return allocator.OpenTo(peer); });
 }
 
 offcut_status offcut_set_memory_fraction(int device, double fraction) {

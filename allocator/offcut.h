@@ -41,8 +41,9 @@ typedef enum offcut_status {
   OFFCUT_INVALID_ARGUMENT = 2, /* a device, pointer or value that makes no sense */
   OFFCUT_NO_DRIVER = 3,        /* no CUDA driver, or no device, on this machine */
   OFFCUT_NOT_SUPPORTED = 4,    /* a layout or feature that is not built yet, named in the error */
-  OFFCUT_CAPTURING = 5,        /* the stream is being captured into a CUDA graph */
+  OFFCUT_WRONG_STATE = 5,      /* the call does not fit what went before, as the error says */
   OFFCUT_DRIVER_ERROR = 6,     /* CUDA failed for another reason, named in the error */
+  OFFCUT_FILTER_FAILED = 7,    /* a filter of offcut_begin_allocate_to_pool could not tell */
 } offcut_status;
 
 /* The calling thread's last error: its first line says what was wrong, more lines may follow. "" if
@@ -114,12 +115,89 @@ typedef struct offcut_block {
 /* The live block that `pointer` is the start of, or lies in. OFFCUT_INVALID_ARGUMENT if none. */
 OFFCUT_API offcut_status offcut_find_block(const void* pointer, offcut_block* out);
 
-/* Gives idle granules of `device` (-1: all devices) back to the driver. Waits for the device. */
+/* Gives idle memory of `device` (-1: all devices) back to the driver, that of private pools which
+ * nobody uses any more included. Waits for the device; while a stream is being captured into a CUDA
+ * graph, which the wait would end, it does nothing. */
 OFFCUT_API offcut_status offcut_empty_cache(int device);
 
 /* Blocks of `device`, those there and those to come, may be used by work on `peer` too. The two
  * must be able to reach each other (cudaDeviceCanAccessPeer). Safe to repeat. */
 OFFCUT_API offcut_status offcut_open_to_peer(int device, int peer);
+
+/* A last resort before memory is called out: `callback(context)` frees what it can and returns
+ * nonzero if it did. Called on the thread of the request, from any thread, without a lock of ours:
+ * it may free blocks, and must not allocate any. One per process; NULL: none. */
+OFFCUT_API void offcut_set_free_memory_callback(int (*callback)(void* context), void* context);
+
+/* ---- Private pools -----------------------------------------------------------------------------
+ */
+
+/* Memory set apart: for CUDA graphs, which go on using their blocks at each launch, and for what a
+ * program wants to keep together (torch.cuda.MemPool). An id is PyTorch's MempoolId_t: exactly one
+ * of its numbers is nonzero; {0, 0} names no private pool. A pool is in use while it is retained or
+ * routed to: then its memory stays where it is, whatever is freed. After the last release what is
+ * free in it goes back to the driver with the next offcut_empty_cache, or when memory runs short,
+ * and the id may be used again, for another pool.
+ *
+ * Unless said otherwise: OFFCUT_INVALID_ARGUMENT for a pool that nobody uses. */
+typedef struct offcut_pool_id {
+  uint64_t first, second;
+} offcut_pool_id;
+
+/* One more use; makes the pool if there is none. */
+OFFCUT_API offcut_status offcut_retain_pool(int device, offcut_pool_id pool);
+/* One use less. */
+OFFCUT_API offcut_status offcut_release_pool(int device, offcut_pool_id pool);
+/* How many times it was retained and not released; 0 for a pool that nobody uses. */
+OFFCUT_API offcut_status offcut_pool_use_count(int device, offcut_pool_id pool, unsigned* out);
+
+/* Whether a request for use on `stream` belongs to the pool: 1 yes, 0 no, negative: could not tell.
+ * Called for each request, on its thread, under the device's lock: it must not call this library.
+ */
+typedef int (*offcut_stream_filter)(void* context, offcut_stream stream);
+
+/* From now on, requests on `device` that `filter(context, stream)` says yes to are served from the
+ * pool, which is retained once more; among several such routes the latest that says yes wins.
+ * `stream` is where the caller works now: if it is captured into a graph, that will be known.
+ * `destroy(context)` (or NULL) is called once the route has ended, at once if this fails: with
+ * OFFCUT_WRONG_STATE if a route leads to the pool already. */
+OFFCUT_API offcut_status offcut_begin_allocate_to_pool(int device, offcut_pool_id pool,
+                                                       offcut_stream stream,
+                                                       offcut_stream_filter filter,
+                                                       void (*destroy)(void* context),
+                                                       void* context);
+/* Ends the route; the pool stays retained. OFFCUT_WRONG_STATE if no route leads there. */
+OFFCUT_API offcut_status offcut_end_allocate_to_pool(int device, offcut_pool_id pool);
+
+/* Blocks of the pool are never split: each is a segment of its own. */
+OFFCUT_API offcut_status offcut_set_no_split(int device, offcut_pool_id pool);
+/* Whether free blocks of the pool may serve requests of its streams that would fail otherwise. */
+OFFCUT_API offcut_status offcut_set_use_on_oom(int device, offcut_pool_id pool, int use);
+
+/* As offcut_empty_cache, for released pools of this id alone; a pool in use keeps its memory. */
+OFFCUT_API offcut_status offcut_empty_cache_of_pool(int device, offcut_pool_id pool);
+
+/* `*out` is 1 if the pool's live blocks start at just these `count` addresses, else 0. */
+OFFCUT_API offcut_status offcut_check_pool_live_allocations(int device, offcut_pool_id pool,
+                                                            void* const* addresses, size_t count,
+                                                            int* out);
+
+/* The blocks of a pool in use at one moment, to be brought back later (torch.compile's CUDA graph
+ * trees). Taking or restoring one is OFFCUT_WRONG_STATE while a freed block of the pool is still used
+ * by a stream. */
+typedef struct offcut_checkpoint offcut_checkpoint;
+/* `*out` is the caller's to give to offcut_destroy_checkpoint; NULL on error. */
+OFFCUT_API offcut_status offcut_take_checkpoint(int device, offcut_pool_id pool,
+                                                offcut_checkpoint** out);
+OFFCUT_API void offcut_destroy_checkpoint(offcut_checkpoint* checkpoint);
+/* Frees all live blocks of the pool, and makes live again those that lived when the checkpoint was
+ * taken, where they were; `freed(context, address)` and `allocated(context, address)` are called for
+ * each, all of the former first; an address may be told of by both. OFFCUT_WRONG_STATE, with nothing
+ * changed, also if a segment of then is gone, or a live block is used by other streams. */
+OFFCUT_API offcut_status offcut_restore_checkpoint(int device, const offcut_checkpoint* checkpoint,
+                                                   void (*freed)(void* context, void* address),
+                                                   void (*allocated)(void* context, void* address),
+                                                   void* context);
 
 /* ---- Limits ------------------------------------------------------------------------------------
  */

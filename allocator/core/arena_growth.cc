@@ -20,9 +20,9 @@ namespace {
 // Cheapest first: growing within the target costs microseconds and waits for nobody, nor does
 // moving; waiting stalls the host, for one stream first, then for the device.
 constexpr ReclaimStep kLadder[] = {
-    ReclaimStep::kGrowWithinTarget, ReclaimStep::kMove, ReclaimStep::kGrowWithoutWait,
-    ReclaimStep::kMoveAfterWait,    ReclaimStep::kGrow, ReclaimStep::kFinishPending,
-    ReclaimStep::kReleaseIdle};
+    ReclaimStep::kGrowWithinTarget, ReclaimStep::kFreeMemoryCallbacks, ReclaimStep::kMove,
+    ReclaimStep::kGrowWithoutWait,  ReclaimStep::kMoveAfterWait,       ReclaimStep::kGrow,
+    ReclaimStep::kUseOnOom,         ReclaimStep::kFinishPending,       ReclaimStep::kReleaseIdle};
 
 // A device that hangs sets no old mapping free; their number stays within this. 64 GiB of moves.
 constexpr int64_t kMostOldMappingBytes = 64 * static_cast<int64_t>(kGiB);

@@ -61,11 +61,13 @@ DeviceAllocator::DeviceAllocator(Driver& driver, DeviceIndex device, DevicePrope
                .blocks = blocks_,
                .granules = granules_,
                .streams = streams_,
-               .limit = kNoLimit} {
+               .limit = kNoLimit},
+      private_pools_(emitter_) {
   if (layout == LayoutKind::kSegments) {
-    layout_ = std::make_unique<SegmentsLayout>(context_, SegmentSource::kDriver);
+    layouts_.push_back(std::make_unique<SegmentsLayout>(context_, SegmentSource::kDriver));
   } else {
-    layout_ = std::make_unique<ArenaLayout>(context_);
+    layouts_.push_back(std::make_unique<ArenaLayout>(context_));
+    layouts_.push_back(std::make_unique<SegmentsLayout>(context_, SegmentSource::kOneGranule));
   }
   for (EventSink* sink : sinks) emitter_.AddSink(sink);
 }
@@ -75,7 +77,7 @@ DeviceAllocator::~DeviceAllocator() {
   // What the driver refuses now stays with the process.
   driver_.SynchronizeDevice(device_).IgnoreError();
   taken_.ForEach([](DevicePtr, Block* block) { delete block->uses; });
-  layout_.reset();
+  layouts_.clear();
 }
 
 // --- The hot path --------------------------------------------------------------------------------
@@ -94,22 +96,20 @@ absl::StatusOr<DevicePtr> DeviceAllocator::Allocate(StreamHandle stream, Bytes r
   if (ABSL_PREDICT_FALSE(requested == 0 || requested > policy::kRequestMax)) {
     return FailSlow(*pool, requested, absl::OutOfRangeError("no device has as much memory"));
   }
-  if (pool->stream.handle != nullptr) {
-    OFFCUT_ASSIGN_OR_RETURN(const bool capturing, streams_.IsCapturing(pool->stream));
-    if (ABSL_PREDICT_FALSE(capturing)) {
-      return FailSlow(*pool, requested, absl::FailedPreconditionError("the stream is capturing"));
-    }
-  }
   if (streams_.has_pending()) streams_.Poll([this](Block* block) { FinishPendingFree(block); });
 
   Block* block = pool->layout.Take(*pool, requested);
   if (ABSL_PREDICT_FALSE(block == nullptr)) {
     OFFCUT_ASSIGN_OR_RETURN(block, ClimbReclaimLadderSlow(*pool, requested));
   }
+  EnterBlock(block, requested);
+  return block->address;
+}
+
+void DeviceAllocator::EnterBlock(Block* block, Bytes requested) {
   block->requested = requested;
   taken_.Insert(block);
   EmitBlock(EventKind::kBlockAllocated, *block);
-  return block->address;
 }
 
 absl::Status DeviceAllocator::Free(DevicePtr address) {
@@ -125,10 +125,14 @@ absl::Status DeviceAllocator::Free(DevicePtr address) {
     streams_.Pend(block);
     return absl::OkStatus();
   }
+  FreeBlock(block);
+  return absl::OkStatus();
+}
+
+void DeviceAllocator::FreeBlock(Block* block) {
   taken_.Remove(block);
   EmitBlock(EventKind::kBlockFreed, *block);
   block->pool->layout.GiveBack(block, block->pool->stream.epoch);
-  return absl::OkStatus();
 }
 
 void DeviceAllocator::FinishPendingFree(Block* block) {
@@ -141,15 +145,35 @@ void DeviceAllocator::FinishPendingFree(Block* block) {
 
 absl::StatusOr<Pool*> DeviceAllocator::PoolFor(StreamHandle handle) {
   OFFCUT_ASSIGN_OR_RETURN(StreamLedger::Stream* const stream, streams_.Find(handle));
+  if (ABSL_PREDICT_FALSE(private_pools_.has_routes())) {
+    OFFCUT_ASSIGN_OR_RETURN(PrivatePool* const owner, private_pools_.FindRoute(handle));
+    if (owner != nullptr) return PrivatePoolFor(*owner, *stream);
+  }
   if (stream->index < pool_of_stream_.size()) {
     if (Pool* const pool = pool_of_stream_[stream->index]; pool != nullptr) return pool;
   }
-  OFFCUT_CHECK(pools_.size() < kNoPool, "more pools than an event can name");
-  pools_.push_back(layout_->NewPool(static_cast<uint16_t>(pools_.size()), *stream));
-  Pool* const pool = pools_.back().get();
   if (pool_of_stream_.size() <= stream->index) pool_of_stream_.resize(stream->index + 1);
-  pool_of_stream_[stream->index] = pool;
-  emitter_.Emit({.extra = stream->index, .pool = pool->index, .kind = EventKind::kPoolCreated});
+  pool_of_stream_[stream->index] = AddPool(default_layout(), *stream, /*owner=*/nullptr);
+  return pool_of_stream_[stream->index];
+}
+
+Pool* DeviceAllocator::AddPool(Layout& layout, StreamLedger::Stream& stream, PrivatePool* owner) {
+  const auto spare = std::find_if(spare_pools_.begin(), spare_pools_.end(),
+                                  [&](const Pool* pool) { return &pool->stream == &stream; });
+  Pool* pool = nullptr;
+  if (owner != nullptr && spare != spare_pools_.end()) {
+    pool = *spare;
+    spare_pools_.erase(spare);
+  } else {
+    OFFCUT_CHECK(pools_.size() < kNoPool, "more pools than an event can name");
+    pools_.push_back(layout.NewPool(static_cast<uint16_t>(pools_.size()), stream));
+    pool = pools_.back().get();
+  }
+  pool->private_pool = owner;
+  emitter_.Emit({.bytes = owner != nullptr ? owner->id.Encode() : 0,
+                 .extra = stream.index,
+                 .pool = pool->index,
+                 .kind = EventKind::kPoolCreated});
   return pool;
 }
 
@@ -157,9 +181,7 @@ absl::StatusOr<Pool*> DeviceAllocator::PoolFor(StreamHandle handle) {
 
 Bytes DeviceAllocator::EmptyCache() {
   absl::MutexLock lock(&mutex_);
-  // A wait for the device would end every capture on it.
-  const bool idle = !streams_.AnyCapturing() && WaitForDeviceSlow().ok();
-  const Bytes released = idle ? layout_->ReleaseIdle(/*only=*/nullptr) : 0;
+  const Bytes released = WaitForDeviceSlow().ok() ? ReleaseAllIdle() : 0;
   emitter_.Emit({.bytes = released, .kind = EventKind::kCacheEmptied});
   return released;
 }
@@ -183,7 +205,12 @@ absl::Status DeviceAllocator::RecordStream(DevicePtr address, StreamHandle handl
   Block& block = *found;
   OFFCUT_ASSIGN_OR_RETURN(const StreamLedger::Stream* const stream, streams_.Find(handle));
   if (stream == &block.pool->stream) return absl::OkStatus();
-  if (streams_.AddUse(block, *stream)) {
+  // PyTorch captures within a route; of any other capture the use is awaited, which is safe too.
+  bool captured = false;
+  if (private_pools_.has_routes()) {
+    OFFCUT_ASSIGN_OR_RETURN(captured, streams_.IsCapturing(*stream));
+  }
+  if (streams_.AddUse(block, *stream, captured)) {
     emitter_.Emit({.address = address,
                    .extra = stream->index,
                    .pool = block.pool->index,
@@ -194,7 +221,7 @@ absl::Status DeviceAllocator::RecordStream(DevicePtr address, StreamHandle handl
 
 absl::Status DeviceAllocator::OpenTo(DeviceIndex peer) {
   absl::MutexLock lock(&mutex_);
-  return layout_->OpenTo(peer);
+  return default_layout().OpenTo(peer);
 }
 
 void DeviceAllocator::SetLimit(Bytes limit) {
@@ -277,7 +304,7 @@ StateView DeviceAllocator::ViewLocked() const {
                     .reserved_bytes = granules_.reserved_bytes(),
                     .pending_blocks = streams_.pending_blocks(),
                     .counters = emitter_.counters()};
-  layout_->AddTo(view);
+  for (const std::unique_ptr<Layout>& layout : layouts_) layout->AddTo(view);
   granules_.ForEach([&](GranuleIndex index, const GranulePool::Granule& granule) {
     view.granules.push_back({.index = index,
                              .bytes = granule.bytes,
@@ -285,6 +312,11 @@ StateView DeviceAllocator::ViewLocked() const {
                              .old_mappings = granule.old_mappings,
                              .small = granule.small});
   });
+  for (const std::unique_ptr<Pool>& pool : pools_) {
+    view.pools.push_back(
+        {.stream = pool->stream.handle,
+         .private_pool_id = pool->private_pool != nullptr ? pool->private_pool->id.Encode() : 0});
+  }
   taken_.ForEach([&](DevicePtr key, const Block* block) {
     view.taken.push_back({.key = key,
                           .address = block->address,

@@ -1,19 +1,21 @@
 // DeviceAllocator: the caching allocator of one device.
 //
-// Owns the pools, arenas and granules of its device; one lock guards all of it. Serves a request
-// from a free block of the stream's own pool where one fits (no driver call, no heap allocation,
-// one event), and climbs the reclaim ladder where none does. Promises: addresses are multiples of
-// 512; a block freed on its stream serves that stream at once and never another; a block with
-// recorded streams is reused only after events on all of them; frees never fail loudly. States
-// every change as an event. Thread-safe.
+// Owns the pools of its device and the layouts that their memory lies in; one lock guards all of
+// it. Serves a request from a free block of the stream's own pool, or of the private pool that it
+// is routed to, where one fits (no driver call, no heap allocation, one event), and climbs the
+// reclaim ladder where none does. Promises: addresses are multiples of 512; a block freed on its
+// stream serves that stream at once and never another; a block with recorded streams is reused only
+// after events on all of them; memory of a private pool stays where it is while anybody uses the
+// pool; frees never fail loudly; no call that a stream capture forbids is made while one is known.
+// States every change as an event. Thread-safe.
 //
-// Does not do: private pools and stream capture (an allocation on a capturing stream is an error),
-// sharing with other processes, moving granules between pools.
+// Does not do: sharing with other processes.
 
 #ifndef OFFCUT_ALLOCATOR_CORE_DEVICE_ALLOCATOR_H_
 #define OFFCUT_ALLOCATOR_CORE_DEVICE_ALLOCATOR_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,6 +32,8 @@
 #include "allocator/core/block_table.h"
 #include "allocator/core/layout.h"
 #include "allocator/core/pool.h"
+#include "allocator/core/pool_checkpoint.h"
+#include "allocator/core/private_pools.h"
 #include "allocator/core/state_view.h"
 #include "allocator/core/stream_ledger.h"
 #include "allocator/driver/driver.h"
@@ -61,7 +65,7 @@ class DeviceAllocator {
   ~DeviceAllocator();
 
   // Serves `requested` > 0 bytes for use on `stream`. ResourceExhausted when memory is out, with
-  // the whole report as its message; FailedPrecondition if the stream is being captured.
+  // the whole report as its message; the error of a route's filter, as it is.
   absl::StatusOr<DevicePtr> Allocate(StreamHandle stream, Bytes requested)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -71,8 +75,38 @@ class DeviceAllocator {
   // The live block at `address` is also used on `stream`.
   absl::Status RecordStream(DevicePtr address, StreamHandle stream) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Waits for the device and releases all idle granules. Returns the bytes released.
+  // Waits for the device and gives all idle memory back, of default pools and of released private
+  // ones. Returns the bytes released; none while a stream is being captured.
   Bytes EmptyCache() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // --- Private pools (device_allocator_pools.cc; see private_pools.h) ---
+  absl::Status RetainPool(PrivatePoolId id) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status ReleasePool(PrivatePoolId id) ABSL_LOCKS_EXCLUDED(mutex_);
+  // 0 if nobody uses it.
+  uint32_t PoolUseCount(PrivatePoolId id) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // NotFound if nobody uses it.
+  absl::Status SetNoSplit(PrivatePoolId id) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status SetUseOnOom(PrivatePoolId id, bool use) ABSL_LOCKS_EXCLUDED(mutex_);
+  // `stream`: where the caller works now; if it is captured in what follows, that is known.
+  absl::Status BeginAllocateToPool(PrivatePoolId id, StreamHandle stream,
+                                   PrivatePools::Filter filter) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status EndAllocateToPool(PrivatePoolId id) ABSL_LOCKS_EXCLUDED(mutex_);
+  // As EmptyCache, for the released private pools of this id; pools in use keep their memory.
+  Bytes EmptyCacheOf(PrivatePoolId id) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Whether the live blocks of the pool start at just these addresses.
+  absl::StatusOr<bool> HasLiveBlocks(PrivatePoolId id, absl::Span<const DevicePtr> addresses) const
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // The blocks of a pool in use, and the way back to them: all its live blocks are freed, and those
+  // that lived then live again, where they were. FailedPrecondition if a block of the pool is
+  // pending or used by another stream, or a segment is gone; then nothing has changed.
+  absl::StatusOr<PoolCheckpoint> TakeCheckpoint(PrivatePoolId id) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<RestoredBlocks> RestoreCheckpoint(const PoolCheckpoint& checkpoint)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Called, without the lock, when a request needs more than growing a little: says whether it has
+  // freed anything. Empty: nobody. It may free, and must not allocate.
+  void SetFreeMemoryCallback(std::function<bool()> callback) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Blocks, those there and those to come, may be used by work on `peer` too.
   absl::Status OpenTo(DeviceIndex peer) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -106,11 +140,18 @@ class DeviceAllocator {
 
   // --- Serving a request ---
   absl::StatusOr<Pool*> PoolFor(StreamHandle stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Layout& default_layout() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return *layouts_.front(); }
+  Layout& private_layout() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return *layouts_.back(); }
+  Pool* AddPool(Layout& layout, StreamLedger::Stream& stream, PrivatePool* owner)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Waits without the lock: what was found before may have changed when it returns.
   absl::StatusOr<Block*> ClimbReclaimLadderSlow(Pool& pool, Bytes requested)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether the step makes sense for this request, and is allowed now.
+  bool MayTakeStep(ReclaimStep step, const Pool& pool) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status TakeStepSlow(ReclaimStep step, Pool& pool, Bytes requested)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool CallFreeMemoryCallbackSlow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status FailSlow(const Pool& pool, Bytes requested, const absl::Status& cause)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -121,6 +162,21 @@ class DeviceAllocator {
   absl::Status MoveAfterWaitSlow(Pool& pool, Bytes requested) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether the event is done, after at most `max_ns`.
   bool AwaitEventSlow(EventHandle event, uint64_t max_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // --- Private pools ---
+  Pool* PrivatePoolFor(PrivatePool& owner, StreamLedger::Stream& stream)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The first blocks of all segments of the pool, whose pending frees that can be finished are.
+  absl::StatusOr<std::vector<Block*>> SegmentsForCheckpoint(PrivatePoolId id)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The block that a layout gave is the program's from now on; or no longer.
+  void EnterBlock(Block* block, Bytes requested) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void FreeBlock(Block* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Block* TakeOnOomSlow(const Pool& pool, Bytes requested) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Of default pools and of released private ones.
+  Bytes ReleaseAllIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Forgets released private pools that hold nothing any more.
+  void RemoveReleasedPools() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // --- Freeing ---
   absl::Status InvalidFreeSlow(DevicePtr address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -143,9 +199,14 @@ class DeviceAllocator {
   GranulePool granules_ ABSL_GUARDED_BY(mutex_);
   StreamLedger streams_ ABSL_GUARDED_BY(mutex_);
   LayoutContext context_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<Layout> layout_ ABSL_GUARDED_BY(mutex_);
+  // That of the default pools, and that of the private pools if they have another.
+  std::vector<std::unique_ptr<Layout>> layouts_ ABSL_GUARDED_BY(mutex_);
+  PrivatePools private_pools_ ABSL_GUARDED_BY(mutex_);
+  std::function<bool()> free_memory_callback_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Pool>> pools_ ABSL_GUARDED_BY(mutex_);  // by index
-  std::vector<Pool*> pool_of_stream_ ABSL_GUARDED_BY(mutex_);         // by stream index
+  // Pools of the private layout that belong to no private pool now.
+  std::vector<Pool*> spare_pools_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Pool*> pool_of_stream_ ABSL_GUARDED_BY(mutex_);  // by stream index
   // Live and pending blocks by address.
   BlockTable taken_ ABSL_GUARDED_BY(mutex_);
 };

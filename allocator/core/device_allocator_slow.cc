@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "allocator/base/status_macros.h"
 #include "allocator/core/device_allocator.h"
@@ -12,34 +13,53 @@
 #include "allocator/core/timed_call.h"
 
 namespace offcut {
-namespace {
-
-bool WaitsForDevice(ReclaimStep step) {
-  return step == ReclaimStep::kCollectGarbage || step == ReclaimStep::kReleaseFitting ||
-         step == ReclaimStep::kReleaseIdle;
-}
-
-}  // namespace
-
 absl::StatusOr<Block*> DeviceAllocator::ClimbReclaimLadderSlow(Pool& pool, Bytes requested) {
   absl::Status cause;
   NoteLargestLive();
+  ++pool.climbers;
+  const absl::Cleanup climbed = [&pool] { --pool.climbers; };
   for (const ReclaimStep step : pool.layout.ladder()) {
-    if (step == ReclaimStep::kFinishPending && !streams_.has_pending()) continue;
-    if (!pool.layout.Applies(step, pool, requested)) continue;
-    // It would end every capture on the device.
-    if (WaitsForDevice(step) && streams_.AnyCapturing()) continue;
+    if (!MayTakeStep(step, pool) || !pool.layout.Applies(step, pool, requested)) continue;
     emitter_.Emit({.bytes = requested,
                    .extra = static_cast<uint32_t>(step),
                    .pool = pool.index,
                    .kind = EventKind::kReclaimStepTaken});
-    cause = TakeStepSlow(step, pool, requested);
-    if (Block* const block = pool.layout.TakeAfterStep(pool, requested); block != nullptr)
-      return block;
+    Block* block = nullptr;
+    switch (step) {
+      case ReclaimStep::kFreeMemoryCallbacks:
+        if (CallFreeMemoryCallbackSlow()) block = pool.layout.Take(pool, requested);
+        break;
+      case ReclaimStep::kUseOnOom:
+        block = TakeOnOomSlow(pool, requested);
+        break;
+      default:
+        cause = TakeStepSlow(step, pool, requested);
+        block = pool.layout.TakeAfterStep(pool, requested);
+    }
+    if (block != nullptr) return block;
     // Only a lack of memory is mended by the further steps.
     if (!cause.ok() && !absl::IsResourceExhausted(cause)) break;
   }
   return FailSlow(pool, requested, cause);
+}
+
+bool DeviceAllocator::MayTakeStep(ReclaimStep step, const Pool& pool) const {
+  switch (step) {
+    case ReclaimStep::kFreeMemoryCallbacks:
+      return free_memory_callback_ != nullptr;
+    case ReclaimStep::kUseOnOom:
+      return pool.private_pool == nullptr;
+    // A wait ends a capture that is under way, and what was not waited for must stay.
+    case ReclaimStep::kFinishPending:
+      return streams_.has_pending() && !streams_.AnyCapturing();
+    case ReclaimStep::kMoveAfterWait:
+    case ReclaimStep::kCollectGarbage:
+    case ReclaimStep::kReleaseFitting:
+    case ReclaimStep::kReleaseIdle:
+      return !streams_.AnyCapturing();
+    default:
+      return true;
+  }
 }
 
 absl::Status DeviceAllocator::TakeStepSlow(ReclaimStep step, Pool& pool, Bytes requested) {
@@ -55,12 +75,20 @@ absl::Status DeviceAllocator::TakeStepSlow(ReclaimStep step, Pool& pool, Bytes r
       break;
     case ReclaimStep::kReleaseIdle:
       OFFCUT_RETURN_IF_ERROR(WaitForDeviceSlow());
-      layout_->ReleaseIdle(/*only=*/nullptr);
+      ReleaseAllIdle();
       break;
     default:
       break;
   }
   return pool.layout.TakeStep(step, pool, requested);
+}
+
+bool DeviceAllocator::CallFreeMemoryCallbackSlow() {
+  const std::function<bool()> callback = free_memory_callback_;
+  mutex_.Unlock();
+  const bool freed = callback();
+  mutex_.Lock();
+  return freed;
 }
 
 // Peaks may be reset by the program; what the soft target goes by may not.
@@ -72,6 +100,10 @@ void DeviceAllocator::NoteLargestLive() {
 // --- Waiting -------------------------------------------------------------------------------------
 
 absl::Status DeviceAllocator::WaitForDeviceSlow() {
+  if (streams_.AnyCapturing()) {
+    return absl::FailedPreconditionError(
+        "a stream is being captured into a CUDA graph, which a wait for the device would end");
+  }
   // Unmapping waits for nobody, and a free block may still be in use by its own stream: only an
   // idle device proves that no kernel touches what goes. What is freed during the wait is not
   // proven.
@@ -90,6 +122,8 @@ absl::Status DeviceAllocator::WaitForDeviceSlow() {
 }
 
 void DeviceAllocator::WaitForPendingSlow() {
+  const auto poll = [this] { streams_.Poll([this](Block* block) { FinishPendingFree(block); }); };
+  poll();
   for (const EventHandle event : streams_.EventsOfPending()) {
     const uint64_t start_ns = emitter_.clock().NowNs();
     mutex_.Unlock();
@@ -97,7 +131,7 @@ void DeviceAllocator::WaitForPendingSlow() {
     mutex_.Lock();
     EmitDriverCall(emitter_, DriverCall::kSynchronizeEvent, 0, start_ns, waited);
   }
-  streams_.Poll([this](Block* block) { FinishPendingFree(block); });
+  poll();
 }
 
 absl::Status DeviceAllocator::MoveAfterWaitSlow(Pool& pool, Bytes requested) {
@@ -139,8 +173,6 @@ absl::Status DeviceAllocator::FailSlow(const Pool& pool, Bytes requested,
     const bool at_limit =
         context_.reserved_bytes() + pool.layout.GrowthFor(requested) > context_.limit;
     reason = at_limit ? FailureReason::kLimit : FailureReason::kOutOfMemory;
-  } else if (absl::IsFailedPrecondition(cause)) {
-    reason = FailureReason::kCapturing;
   } else if (absl::IsOutOfRange(cause)) {
     reason = FailureReason::kTooLarge;
   }
@@ -158,16 +190,11 @@ absl::Status DeviceAllocator::FailSlow(const Pool& pool, Bytes requested,
                              .requested = requested,
                              .limit = context_.limit,
                              .stream_index = pool.stream.index,
-                             .cause = std::string(cause.message())};
+                             .cause = std::string(cause.message()),
+                             .capturing = streams_.AnyCapturing()};
       report.AddState(ViewLocked(), pool.index, context_.SampleDeviceUsed());
       return absl::ResourceExhaustedError(report.ToText());
     }
-    case FailureReason::kCapturing:
-      return absl::FailedPreconditionError(absl::StrCat(
-          "a request of ", requested, " bytes came on stream #", pool.stream.index, " of device ",
-          device_,
-          ", which is being captured into a CUDA graph; graphs need private pools, which Offcut "
-          "does not have yet"));
     case FailureReason::kTooLarge:
       return absl::InvalidArgumentError(
           absl::StrCat("a request of ", requested, " bytes cannot be served by any device"));

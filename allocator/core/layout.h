@@ -100,7 +100,22 @@ class Layout {
   // Blocks, those there and those to come, are open to work on `peer` too.
   virtual absl::Status OpenTo(DeviceIndex peer) = 0;
 
+  // --- Checkpoints ---
+  // The first blocks of the pool's segments, linked to the rest of each; Unimplemented where memory
+  // has no fixed segments.
+  virtual absl::StatusOr<std::vector<Block*>> SegmentsOf(const Pool& /*pool*/) const {
+    return absl::UnimplementedError("this layout has no fixed segments to make a checkpoint of");
+  }
+  // Cuts a segment, which is one free block, into blocks of these sizes, all of them in state
+  // kLive, in order of address. Requires: the sizes are multiples of 512 and add up to the
+  // segment's.
+  virtual std::vector<Block*> Cut(Block* /*segment*/, absl::Span<const Bytes> /*sizes*/) {
+    return {};
+  }
+
   // --- Questions ---
+  // Whether any memory lies in the pool. Yes where the layout does not know.
+  virtual bool HoldsMemory(const Pool& /*pool*/) const { return true; }
   // Size of the largest request that Take would serve; 0 if none.
   virtual Bytes LargestFree(const Pool& pool) const = 0;
   // The contiguous range that the block was cut from: an arena, a segment.

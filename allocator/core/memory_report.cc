@@ -73,6 +73,11 @@ std::string MemoryReport::ToText() const {
                                   " bytes) on device ", device, " (", device_name, "), stream #",
                                   stream_index, ", failed: ", Describe(reason), ".\n");
   if (!cause.empty()) absl::StrAppend(&text, "  cause: ", cause, "\n");
+  if (capturing) {
+    absl::StrAppend(&text,
+                    "  a stream is being captured into a CUDA graph: until that ends, nothing "
+                    "can be waited for, moved or given back.\n");
+  }
   absl::StrAppend(&text, "  limit: ",
                   limit == kNoLimit ? std::string("none but the device")
                                     : absl::StrCat(FormatBytes(limit), " reserved"),

@@ -29,7 +29,8 @@ struct MemoryReport {
   Bytes own_idle_bytes = 0;
   Bytes own_largest_free = 0;
   Bytes other_largest_free = 0;
-  std::string cause;  // what the driver said
+  std::string cause;       // what the driver said
+  bool capturing = false;  // a stream is being captured, so nothing was waited for or given back
 
   // Fills in what a view tells: accounting and the split by pool.
   void AddState(const StateView& view, uint16_t own_pool, Bytes device_used_bytes);

@@ -15,8 +15,12 @@ namespace native = policy::native;
 namespace {
 
 // PyTorch's order.
-constexpr ReclaimStep kLadder[] = {ReclaimStep::kCollectGarbage, ReclaimStep::kGrow,
-                                   ReclaimStep::kReleaseFitting, ReclaimStep::kReleaseIdle};
+constexpr ReclaimStep kLadder[] = {ReclaimStep::kFreeMemoryCallbacks,
+                                   ReclaimStep::kCollectGarbage,
+                                   ReclaimStep::kGrow,
+                                   ReclaimStep::kUseOnOom,
+                                   ReclaimStep::kReleaseFitting,
+                                   ReclaimStep::kReleaseIdle};
 
 // A graph may use the free blocks of its private pool at any time.
 bool InUse(const Pool& pool) { return pool.private_pool != nullptr && pool.private_pool->in_use(); }

@@ -92,12 +92,41 @@ void SegmentsLayout::EnterFree(SegmentSet& set, Block* tile) {
   set.free.Insert(tile);
 }
 
+// --- Checkpoints ---------------------------------------------------------------------------------
+
+absl::StatusOr<std::vector<Block*>> SegmentsLayout::SegmentsOf(const Pool& any_pool) const {
+  const SegmentPool& pool = Cast(any_pool);
+  std::vector<Block*> firsts;
+  for (const SegmentSet* set : {&pool.small, &pool.large}) {
+    for (const std::unique_ptr<Segment>& segment : set->segments) {
+      if (segment->first->state != BlockState::kOld) firsts.push_back(segment->first);
+    }
+  }
+  return firsts;
+}
+
+std::vector<Block*> SegmentsLayout::Cut(Block* segment, absl::Span<const Bytes> sizes) {
+  SegmentSet& set = SetOf(Cast(*segment->pool), segment->small);
+  set.free.Remove(segment);
+  std::vector<Block*> blocks = {segment};
+  for (const Bytes size : sizes.first(sizes.size() - 1)) {
+    blocks.push_back(context_.blocks.SplitOff(blocks.back(), size));
+  }
+  for (Block* const block : blocks) block->state = BlockState::kLive;
+  return blocks;
+}
+
 // --- Questions -----------------------------------------------------------------------------------
 
 Bytes SegmentsLayout::GrowthFor(Bytes requested) const {
   const Bytes bytes = native::SegmentSize(BlockSize(requested), large_segment_);
   return source_ == SegmentSource::kOneGranule ? RoundUp(bytes, context_.properties.granularity)
                                                : bytes;
+}
+
+bool SegmentsLayout::HoldsMemory(const Pool& any_pool) const {
+  const SegmentPool& pool = Cast(any_pool);
+  return !pool.small.segments.empty() || !pool.large.segments.empty();
 }
 
 Bytes SegmentsLayout::LargestFree(const Pool& any_pool) const {

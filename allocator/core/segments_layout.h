@@ -44,6 +44,9 @@ class SegmentsLayout final : public Layout {
   Bytes GrowthFor(Bytes requested) const override;
   Bytes ReleaseIdle(const Pool* only) override;
   absl::Status OpenTo(DeviceIndex peer) override { return context_.granules.OpenTo(peer); }
+  absl::StatusOr<std::vector<Block*>> SegmentsOf(const Pool& pool) const override;
+  std::vector<Block*> Cut(Block* segment, absl::Span<const Bytes> sizes) override;
+  bool HoldsMemory(const Pool& pool) const override;
   Bytes LargestFree(const Pool& pool) const override;
   Range RangeOf(const Block& block) const override;
   void AddTo(StateView& view) const override;

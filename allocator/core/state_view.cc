@@ -1,6 +1,7 @@
 #include "allocator/core/state_view.h"
 
 #include <algorithm>
+#include <set>
 
 #include "absl/types/span.h"
 #include "allocator/core/pool.h"
@@ -17,10 +18,19 @@ Accounting StateView::Account(Bytes device_used_bytes) const {
                       .requested = block.requested,
                       .pending = block.state == BlockState::kPending});
   }
+  // A segment of a private pool is all that pool's.
+  std::set<DevicePtr> private_places;
+  for (const ArenaView& arena : arenas) {
+    const uint16_t owner = arena.tiles.front().pool;
+    if (owner == kNoPool || pools[owner].private_pool_id == 0) continue;
+    for (const MappedGranule& mapped : arena.granules) private_places.insert(mapped.address);
+  }
   std::vector<AccountedGranule> accounted;
   accounted.reserve(granules.size());
   for (const GranuleView& granule : granules) {
-    accounted.push_back({.address = granule.mapped_at, .size = granule.bytes});
+    accounted.push_back({.address = granule.mapped_at,
+                         .size = granule.bytes,
+                         .in_private_pool = private_places.contains(granule.mapped_at)});
   }
   std::sort(
       accounted.begin(), accounted.end(),

@@ -74,9 +74,15 @@ struct StateView {
     uint32_t unfinished_uses = 0;
   };
 
+  struct PoolView {
+    StreamHandle stream = nullptr;
+    uint64_t private_pool_id = 0;  // as encoded in events; 0: a default pool
+  };
+
   Bytes limit = 0;
-  Bytes reserved_bytes = 0;   // as the layouts count it
-  size_t pending_blocks = 0;  // as the stream ledger counts them
+  Bytes reserved_bytes = 0;     // as the layouts count it
+  size_t pending_blocks = 0;    // as the stream ledger counts them
+  std::vector<PoolView> pools;  // by index
   std::vector<ArenaView> arenas;
   std::vector<FreeEntry> free;        // the free indexes, each in its own order
   std::vector<GranuleView> granules;  // the granule pool

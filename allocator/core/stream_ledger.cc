@@ -58,26 +58,24 @@ absl::StatusOr<bool> StreamLedger::IsCapturing(const Stream& stream) const {
   return driver_.IsCapturing(device_, stream.handle);
 }
 
-bool StreamLedger::AddUse(Block& block, const Stream& stream) {
+bool StreamLedger::AddUse(Block& block, const Stream& stream, bool captured) {
   if (block.uses == nullptr) block.uses = new StreamUses();
-  std::vector<uint32_t>& streams = block.uses->streams;
-  if (std::find(streams.begin(), streams.end(), stream.index) != streams.end()) return false;
-  streams.push_back(stream.index);
+  std::vector<StreamUse>& uses = block.uses->uses;
+  const auto known = std::find_if(uses.begin(), uses.end(),
+                                  [&](const StreamUse& use) { return use.stream == stream.index; });
+  if (known != uses.end()) {
+    known->captured &= captured;
+    return false;
+  }
+  uses.push_back({.stream = stream.index, .captured = captured});
   return true;
 }
 
 void StreamLedger::Pend(Block* block) {
   ++pending_blocks_;
-  block->uses->unfinished = static_cast<uint32_t>(block->uses->streams.size());
-  for (uint32_t index : block->uses->streams) {
-    bool retry = false;
-    if (EventHandle event = RecordEvent(*streams_[index], &retry); event != nullptr) {
-      queues_[index].push_back({block, event, emitter_.clock().NowNs()});
-    } else if (retry) {
-      postponed_.push_back({block, index});
-    } else {
-      unprovable_.push_back(block);
-    }
+  block->uses->unfinished = static_cast<uint32_t>(block->uses->uses.size());
+  for (const StreamUse& use : block->uses->uses) {
+    if (!RecordUse(block, use)) postponed_.push_back({block, use});
   }
 }
 
@@ -123,23 +121,40 @@ EventHandle StreamLedger::TakeEvent() {
   return event;
 }
 
-void StreamLedger::RecordPostponed() {
+void StreamLedger::RecordPostponed(OnFinished finished) {
   std::vector<Postponed> still;
-  for (const Postponed& use : std::exchange(postponed_, {})) {
-    bool retry = false;
-    if (EventHandle event = RecordEvent(*streams_[use.stream], &retry); event != nullptr) {
-      queues_[use.stream].push_back({use.block, event, emitter_.clock().NowNs()});
-    } else if (retry) {
-      still.push_back(use);
-    } else {
-      unprovable_.push_back(use.block);
+  // One question per stream: in a long capture every request comes by here.
+  std::vector<bool> known(streams_.size()), capturing(streams_.size());
+  for (const Postponed& postponed : std::exchange(postponed_, {})) {
+    const auto [block, use] = postponed;
+    if (!known[use.stream]) {
+      const absl::StatusOr<bool> answer = IsCapturing(*streams_[use.stream]);
+      known[use.stream] = true;
+      capturing[use.stream] = answer.ok() && *answer;
+    }
+    if (capturing[use.stream]) {
+      still.push_back(postponed);
+    } else if (use.captured) {
+      FinishUse(block, finished);
+    } else if (!RecordUse(block, use)) {
+      still.push_back(postponed);
     }
   }
   postponed_ = std::move(still);
 }
 
+bool StreamLedger::RecordUse(Block* block, const StreamUse& use) {
+  bool retry = false;
+  if (const EventHandle event = RecordEvent(*streams_[use.stream], &retry); event != nullptr) {
+    queues_[use.stream].push_back({block, event, emitter_.clock().NowNs()});
+    return true;
+  }
+  if (!retry) unprovable_.push_back(block);
+  return !retry;
+}
+
 void StreamLedger::Poll(OnFinished finished) {
-  if (!postponed_.empty()) RecordPostponed();
+  if (!postponed_.empty()) RecordPostponed(finished);
   for (std::deque<PendingUse>& queue : queues_) {
     while (!queue.empty() && IsDone(queue.front().event)) {
       const PendingUse use = queue.front();
@@ -156,8 +171,7 @@ bool StreamLedger::IsDone(EventHandle event) {
   return done.ok() && *done;
 }
 
-std::vector<EventHandle> StreamLedger::EventsOfPending() {
-  if (!postponed_.empty()) RecordPostponed();
+std::vector<EventHandle> StreamLedger::EventsOfPending() const {
   std::vector<EventHandle> events;
   for (const std::deque<PendingUse>& queue : queues_) {
     if (!queue.empty()) events.push_back(queue.back().event);

@@ -8,7 +8,8 @@
 // While a stream is being captured into a graph no event can be recorded on it, and if the driver
 // refuses one for another reason (the stream was destroyed) no event will ever tell: such uses
 // wait, the former for the end of the capture, the latter for the next time the whole device was
-// waited for.
+// waited for. A use that was itself captured ends with the capture: nothing has run, and where the
+// graph's launches may find the block is a matter of its private pool.
 //
 // Epochs tell when a stream has passed a plain free, for which nothing is recorded. Each stream has
 // an epoch, a number that freed memory carries as a stamp. Closing it records an event and begins
@@ -35,11 +36,16 @@
 
 namespace offcut {
 
-// The streams, other than its own, that use a block.
+// A stream, other than its own, that uses a block.
+struct StreamUse {
+  uint32_t stream = 0;    // index
+  bool captured = false;  // what uses it was captured into a graph, not run
+};
+
 struct StreamUses {
-  std::vector<uint32_t> streams;  // indices, without repetition
-  uint64_t epoch = 0;             // of a pending block: of its own stream, when it was freed
-  uint32_t unfinished = 0;        // of a pending block: uses that are not known to be done
+  std::vector<StreamUse> uses;  // without repetition of streams
+  uint64_t epoch = 0;           // of a pending block: of its own stream, when it was freed
+  uint32_t unfinished = 0;      // of a pending block: uses that are not known to be done
 };
 
 class StreamLedger {
@@ -78,8 +84,9 @@ class StreamLedger {
   // blocking stream forbids to record an event on it.
   absl::StatusOr<bool> IsCapturing(const Stream& stream) const;
 
-  // Notes that `block` is used on a stream that is not its own. True if that was not known yet.
-  bool AddUse(Block& block, const Stream& stream);
+  // Notes that `block` is used on a stream that is not its own, by captured work or by work that
+  // runs. True if the stream was not known to use it yet.
+  bool AddUse(Block& block, const Stream& stream, bool captured);
 
   // Takes in a block, state kPending with uses, that the program freed just now.
   void Pend(Block* block);
@@ -88,8 +95,8 @@ class StreamLedger {
   void Poll(OnFinished finished);
   // The events that all pending blocks wait for, one per stream, to be waited for without the lock:
   // an event may by then be recorded anew, and waiting takes longer, no more. Uses without an event
-  // are not among them.
-  std::vector<EventHandle> EventsOfPending();
+  // are not among them; Poll first, to have the fewest of those.
+  std::vector<EventHandle> EventsOfPending() const;
 
   // --- Epochs ---
   // Closes the stream's epoch. Without effect, returning false, if no event can be recorded: the
@@ -133,8 +140,10 @@ class StreamLedger {
   // The stream was destroyed, and its handle is another stream's now: only a wait for the device
   // tells when it is done.
   void Forget(Stream& stream);
+  // False if that has to be tried again later.
+  bool RecordUse(Block* block, const StreamUse& use);
   bool IsDone(EventHandle event);
-  void RecordPostponed();
+  void RecordPostponed(OnFinished finished);
   void FinishUse(Block* block, OnFinished finished);
   EventHandle TakeEvent();
 
@@ -156,7 +165,7 @@ class StreamLedger {
   std::vector<std::deque<PendingUse>> queues_;  // by stream index; events finish in order
   struct Postponed {
     Block* block;
-    uint32_t stream;
+    StreamUse use;
   };
   std::vector<Postponed> postponed_;  // uses whose stream was being captured
   std::vector<Block*> unprovable_;    // one entry per use that only a wait for the device can close

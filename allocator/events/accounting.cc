@@ -34,7 +34,10 @@ Accounting ComputeAccounting(absl::Span<const AccountedBlock> blocks,
                   std::max(blocks[i].address, granule.address);
     }
     const Bytes free = granule.size - std::min(occupied, granule.size);
-    (occupied > 0 ? sum.pinned_bytes : sum.idle_bytes) += free;
+    Bytes& term = granule.in_private_pool ? sum.private_pools_free_bytes
+                  : occupied > 0          ? sum.pinned_bytes
+                                          : sum.idle_bytes;
+    term += free;
   }
   sum.outside_bytes =
       static_cast<int64_t>(device_used_bytes) - static_cast<int64_t>(sum.reserved_bytes);

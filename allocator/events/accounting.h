@@ -42,6 +42,7 @@ struct AccountedBlock {
 struct AccountedGranule {
   DevicePtr address = 0;  // where it is mapped; 0: nowhere, so idle
   Bytes size = 0;
+  bool in_private_pool = false;
 };
 
 // Both lists are sorted by address; blocks do not overlap, nor do mapped granules. A block that no

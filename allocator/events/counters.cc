@@ -167,6 +167,8 @@ void Counters::Apply(const Event& event) {
       break;
     case EventKind::kStreamSeen:
     case EventKind::kPoolCreated:
+    case EventKind::kPrivatePoolCreated:
+    case EventKind::kPrivatePoolReleased:
       break;
   }
 }

@@ -44,13 +44,18 @@ void MemoryState::Apply(const Event& event) {
       live_bytes_ -= it->second.requested;
       break;
     }
-    case EventKind::kGranuleCreated:
-      if (granules_.try_emplace(event.extra, Granule{.size = event.bytes}).second) {
+    case EventKind::kGranuleCreated: {
+      // Private pools take no granules from others, and give none.
+      const auto pool = pools_.find(event.pool);
+      const bool in_private_pool = pool != pools_.end() && pool->second.private_pool_id != 0;
+      const Granule granule = {.size = event.bytes, .in_private_pool = in_private_pool};
+      if (granules_.try_emplace(event.extra, granule).second) {
         reserved_bytes_ += event.bytes;
       } else {
         ++inconsistencies_;
       }
       break;
+    }
     case EventKind::kGranuleMapped: {
       const auto it = granules_.find(event.extra);
       if (it == granules_.end() || it->second.mapped_at != 0) {
@@ -129,7 +134,9 @@ Accounting MemoryState::Account() const {
   std::vector<AccountedGranule> granules;
   granules.reserve(granules_.size());
   for (const auto& [id, granule] : granules_) {
-    granules.push_back({.address = granule.mapped_at, .size = granule.size});
+    granules.push_back({.address = granule.mapped_at,
+                        .size = granule.size,
+                        .in_private_pool = granule.in_private_pool});
   }
   std::sort(
       granules.begin(), granules.end(),

@@ -32,6 +32,7 @@ class MemoryState {
   struct Granule {
     Bytes size = 0;
     DevicePtr mapped_at = 0;  // 0: not mapped
+    bool in_private_pool = false;
     bool operator==(const Granule&) const = default;
   };
   struct Pool {

@@ -6,8 +6,8 @@
 #ifndef OFFCUT_ALLOCATOR_EVENTS_PRIVATE_POOL_ID_H_
 #define OFFCUT_ALLOCATOR_EVENTS_PRIVATE_POOL_ID_H_
 
+#include <compare>
 #include <cstdint>
-#include <utility>
 
 namespace offcut {
 
@@ -26,11 +26,7 @@ struct PrivatePoolId {
                                     : PrivatePoolId{.first = code};
   }
 
-  bool operator==(const PrivatePoolId&) const = default;
-  template <typename H>
-  friend H AbslHashValue(H h, const PrivatePoolId& id) {
-    return H::combine(std::move(h), id.first, id.second);
-  }
+  auto operator<=>(const PrivatePoolId&) const = default;
 
  private:
   static constexpr uint64_t kSecondBit = uint64_t{1} << 63;

@@ -44,7 +44,7 @@ void* TorchAllocator::AllocateBlock(DeviceIndex device, cudaStream_t stream, siz
                    "CUDA out of memory. Tried to allocate more than 1EB memory.");
   void* pointer = nullptr;
   const offcut_status status = offcut_allocate(device, stream, bytes, &pointer);
-  if (C10_UNLIKELY(status != OFFCUT_OK)) pointer = AllocateSlow(device, stream, bytes, status);
+  if (C10_UNLIKELY(status != OFFCUT_OK)) ThrowFailed(device, bytes, status);
   if (C10_UNLIKELY(SomebodyListens())) NotifyAllocated(pointer);
   return pointer;
 }
@@ -80,15 +80,6 @@ void TorchAllocator::recordStream(const c10::DataPtr& data, c10::cuda::CUDAStrea
   // As native: memory of somebody else's (IPC, another library) is none of ours to keep.
   if (!data.get() || data.get_deleter() != &DeleteBlock) return;
   CheckStatus(offcut_record_stream(data.get(), stream.stream()), "record_stream");
-}
-
-void TorchAllocator::emptyCache(MempoolId_t pool) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      pool == (MempoolId_t{0, 0}),
-      "Offcut does not support private memory pools yet (empty_cache of pool ", pool.first, ", ",
-      pool.second, ").");
-  if (!initialized()) return;
-  CheckStatus(offcut_empty_cache(-1), "empty_cache");
 }
 
 void TorchAllocator::cacheInfo(DeviceIndex device, size_t* largest_block) {

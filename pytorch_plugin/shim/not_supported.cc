@@ -10,8 +10,6 @@ namespace {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "Offcut does not support ", feature, " yet.");
 }
 
-constexpr char kPools[] = "private memory pools (CUDA graphs, torch.cuda.MemPool, use_mem_pool)";
-constexpr char kCheckpoints[] = "checkpoints of memory pools (torch.compile with CUDA graph trees)";
 constexpr char kIpc[] = "sharing CUDA tensors between processes (CUDA IPC)";
 
 }  // namespace
@@ -28,35 +26,6 @@ void TorchAllocator::recordHistory(bool enabled, cca::CreateContextFn, size_t, c
 
 void TorchAllocator::attachAllocatorTraceTracker(cca::AllocatorTraceTracker) {
   ThrowNotSupported("trace trackers (attachAllocatorTraceTracker, used by NCCL registration)");
-}
-
-void TorchAllocator::beginAllocateToPool(DeviceIndex, MempoolId_t,
-                                         std::function<bool(cudaStream_t)>) {
-  ThrowNotSupported(kPools);
-}
-void TorchAllocator::endAllocateToPool(DeviceIndex, MempoolId_t) { ThrowNotSupported(kPools); }
-
-// Called by destructors on pools that beginAllocateToPool has refused: there is nothing to release.
-void TorchAllocator::releasePool(DeviceIndex, MempoolId_t) {}
-
-int TorchAllocator::getPoolUseCount(DeviceIndex, MempoolId_t) { ThrowNotSupported(kPools); }
-void TorchAllocator::createOrIncrefPool(DeviceIndex, MempoolId_t,
-                                        std::shared_ptr<cca::CUDAAllocator>) {
-  ThrowNotSupported(kPools);
-}
-void TorchAllocator::setUseOnOOM(DeviceIndex, MempoolId_t, bool) { ThrowNotSupported(kPools); }
-void TorchAllocator::setNoSplit(DeviceIndex, MempoolId_t) { ThrowNotSupported(kPools); }
-
-bool TorchAllocator::checkPoolLiveAllocations(DeviceIndex, MempoolId_t,
-                                              const std::unordered_set<void*>&) {
-  ThrowNotSupported(kCheckpoints);
-}
-std::shared_ptr<cca::AllocatorState> TorchAllocator::getCheckpointState(DeviceIndex, MempoolId_t) {
-  ThrowNotSupported(kCheckpoints);
-}
-cca::CheckpointDelta TorchAllocator::setCheckpointPoolState(DeviceIndex,
-                                                            std::shared_ptr<cca::AllocatorState>) {
-  ThrowNotSupported(kCheckpoints);
 }
 
 std::vector<cca::StreamSegmentSize> TorchAllocator::getExpandableSegmentSizes(DeviceIndex) {

@@ -1,4 +1,4 @@
-// A request that was not served: PyTorch's last resorts, and the exception.
+// A request that is not served: PyTorch's last resorts before, and the exception after.
 
 #include <c10/core/Allocator.h>
 #include <c10/cuda/CUDAException.h>
@@ -10,30 +10,22 @@ namespace {
 
 using c10::CachingAllocator::format_size;
 
-// True if one of the callbacks that libraries register (CUDA IPC does) has freed something.
-bool RunFreeMemoryCallbacks() {
+}  // namespace
+
+bool RunFreeMemoryCallbacks() noexcept {
   bool freed = false;
-  for (const auto& name : c10::FreeCudaMemoryCallbacksRegistry()->Keys()) {
-    freed |= c10::FreeCudaMemoryCallbacksRegistry()->Create(name)->Execute();
+  try {
+    for (const auto& name : c10::FreeCudaMemoryCallbacksRegistry()->Keys()) {
+      freed |= c10::FreeCudaMemoryCallbacksRegistry()->Create(name)->Execute();
+    }
+  } catch (...) {  // what it has not freed is missing, and the request fails for that
   }
   return freed;
 }
 
-}  // namespace
-
-void* TorchAllocator::AllocateSlow(DeviceIndex device, cudaStream_t stream, size_t bytes,
-                                   offcut_status status) {
-  void* pointer = nullptr;
-  if (status == OFFCUT_OUT_OF_MEMORY && RunFreeMemoryCallbacks()) {
-    status = offcut_allocate(device, stream, bytes, &pointer);
-  }
-  if (status == OFFCUT_OK) return pointer;
+void TorchAllocator::ThrowFailed(DeviceIndex device, size_t bytes, offcut_status status) {
   if (status == OFFCUT_OUT_OF_MEMORY) ThrowOutOfMemory(device, bytes);
-  TORCH_CHECK_NOT_IMPLEMENTED(status != OFFCUT_CAPTURING,
-                              "Offcut does not support allocations during the capture of a CUDA "
-                              "graph yet: its private pools "
-                              "are not built. ",
-                              offcut_last_error());
+  if (status == OFFCUT_FILTER_FAILED) RethrowFilterError();
   CheckStatus(status, "allocate");
   TORCH_CHECK(false, "Offcut, allocate: no memory and no reason. This is a defect of Offcut.");
 }

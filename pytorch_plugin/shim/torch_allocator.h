@@ -9,7 +9,8 @@
 //   allocation.cc   blocks: out, in, used on further streams
 //   devices.cc      start, limits, copies
 //   statistics.cc   torch.cuda.memory_stats and its resets
-//   out_of_memory.cc  the last attempts, and torch.OutOfMemoryError
+//   private_pools.cc  CUDA graphs, MemPool, use_mem_pool, and checkpoints of them
+//   out_of_memory.cc  PyTorch's last resorts, and torch.OutOfMemoryError
 //   notify.cc       the profiler and torch.cuda's trace, told of blocks
 //   not_supported.cc  what is not built yet, by name
 //   install.cc      the one function that Python calls
@@ -52,7 +53,6 @@ class TorchAllocator final : public cca::CUDAAllocator {
   void* raw_alloc_with_stream(size_t bytes, cudaStream_t stream) override;
   void raw_delete(void* pointer) override;
   void recordStream(const c10::DataPtr& data, c10::cuda::CUDAStream stream) override;
-  void emptyCache(MempoolId_t pool) override;
   void cacheInfo(DeviceIndex device, size_t* largest_block) override;
   void* getBaseAllocation(void* pointer, size_t* size) override;
 
@@ -74,16 +74,8 @@ class TorchAllocator final : public cca::CUDAAllocator {
   void resetAccumulatedStats(DeviceIndex device) override;
   void resetPeakStats(DeviceIndex device) override;
 
-  // out_of_memory.cc
-  void attachOutOfMemoryObserver(cca::OutOfMemoryObserver observer) override;
-
-  // not_supported.cc
-  cca::SnapshotInfo snapshot(MempoolId_t pool, bool include_traces) override;
-  bool isHistoryEnabled() override { return false; }
-  void recordHistory(bool enabled, cca::CreateContextFn recorder, size_t max_entries,
-                     cca::RecordContext when, bool clear,
-                     const std::vector<std::string>& skip_actions) override;
-  void attachAllocatorTraceTracker(cca::AllocatorTraceTracker tracker) override;
+  // private_pools.cc
+  void emptyCache(MempoolId_t pool) override;
   void beginAllocateToPool(DeviceIndex device, MempoolId_t pool,
                            std::function<bool(cudaStream_t)> filter) override;
   void endAllocateToPool(DeviceIndex device, MempoolId_t pool) override;
@@ -99,14 +91,24 @@ class TorchAllocator final : public cca::CUDAAllocator {
                                                           MempoolId_t pool) override;
   cca::CheckpointDelta setCheckpointPoolState(DeviceIndex device,
                                               std::shared_ptr<cca::AllocatorState> state) override;
+
+  // out_of_memory.cc
+  void attachOutOfMemoryObserver(cca::OutOfMemoryObserver observer) override;
+
+  // not_supported.cc
+  cca::SnapshotInfo snapshot(MempoolId_t pool, bool include_traces) override;
+  bool isHistoryEnabled() override { return false; }
+  void recordHistory(bool enabled, cca::CreateContextFn recorder, size_t max_entries,
+                     cca::RecordContext when, bool clear,
+                     const std::vector<std::string>& skip_actions) override;
+  void attachAllocatorTraceTracker(cca::AllocatorTraceTracker tracker) override;
   std::vector<cca::StreamSegmentSize> getExpandableSegmentSizes(DeviceIndex device) override;
   cca::ShareableHandle shareIpcHandle(void* pointer) override;
   std::shared_ptr<void> getIpcDevPtr(std::string handle) override;
 
  private:
   void* AllocateBlock(DeviceIndex device, cudaStream_t stream, size_t bytes);
-  // What follows a request that did not fit: the callbacks of PyTorch, another try, the exception.
-  void* AllocateSlow(DeviceIndex device, cudaStream_t stream, size_t bytes, offcut_status status);
+  [[noreturn]] void ThrowFailed(DeviceIndex device, size_t bytes, offcut_status status);
   [[noreturn]] void ThrowOutOfMemory(DeviceIndex device, size_t bytes);
 
   const std::string backend_;
@@ -118,6 +120,12 @@ class TorchAllocator final : public cca::CUDAAllocator {
 // Throws what PyTorch would throw: nothing for OFFCUT_OK, NotImplementedError for what is not
 // built, else RuntimeError with offcut_last_error(). Not for OFFCUT_OUT_OF_MEMORY of a request.
 void CheckStatus(offcut_status status, const char* what);
+
+// True if a callback that libraries register with PyTorch has freed something: CUDA IPC's does.
+bool RunFreeMemoryCallbacks() noexcept;
+
+// Throws what the filter of a route threw, for OFFCUT_FILTER_FAILED of a request of this thread.
+[[noreturn]] void RethrowFilterError();
 
 // Whether anybody wants to be told of single blocks: the profiler, or torch.cuda's trace.
 bool SomebodyListens();

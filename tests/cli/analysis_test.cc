@@ -112,7 +112,7 @@ TEST(AnalysisTest, BelievesTheLargerOfTheTwoCountsOfDroppedEvents) {
 TEST(AnalysisTest, TellsFailuresForLackOfMemoryFromOthers) {
   EventScript script;
   for (const FailureReason reason :
-       {FailureReason::kOutOfMemory, FailureReason::kLimit, FailureReason::kCapturing}) {
+       {FailureReason::kOutOfMemory, FailureReason::kLimit, FailureReason::kDriverError}) {
     script.Add(
         {.bytes = 1, .extra = static_cast<uint32_t>(reason), .kind = EventKind::kRequestFailed});
   }

@@ -57,7 +57,7 @@ TEST(CountersTest, ReservedFollowsCreationAndMappedFollowsMapping) {
 TEST(CountersTest, OnlyALackOfMemoryCountsAsOutOfMemory) {
   Counters counters;
   for (FailureReason reason : {FailureReason::kOutOfMemory, FailureReason::kLimit,
-                               FailureReason::kCapturing, FailureReason::kDriverError}) {
+                               FailureReason::kTooLarge, FailureReason::kDriverError}) {
     counters.Apply({.extra = static_cast<uint32_t>(reason), .kind = EventKind::kRequestFailed});
   }
   EXPECT_EQ(counters.failed_requests, 4u);
