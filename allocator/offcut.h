@@ -183,17 +183,17 @@ OFFCUT_API offcut_status offcut_check_pool_live_allocations(int device, offcut_p
                                                             int* out);
 
 /* The blocks of a pool in use at one moment, to be brought back later (torch.compile's CUDA graph
- * trees). Taking or restoring one is OFFCUT_WRONG_STATE while a freed block of the pool is still used
- * by a stream. */
+ * trees). Taking or restoring one is OFFCUT_WRONG_STATE while a freed block of the pool is still
+ * used by a stream. */
 typedef struct offcut_checkpoint offcut_checkpoint;
 /* `*out` is the caller's to give to offcut_destroy_checkpoint; NULL on error. */
 OFFCUT_API offcut_status offcut_take_checkpoint(int device, offcut_pool_id pool,
                                                 offcut_checkpoint** out);
 OFFCUT_API void offcut_destroy_checkpoint(offcut_checkpoint* checkpoint);
 /* Frees all live blocks of the pool, and makes live again those that lived when the checkpoint was
- * taken, where they were; `freed(context, address)` and `allocated(context, address)` are called for
- * each, all of the former first; an address may be told of by both. OFFCUT_WRONG_STATE, with nothing
- * changed, also if a segment of then is gone, or a live block is used by other streams. */
+ * taken, where they were; `freed(context, address)` and `allocated(context, address)` are called
+ * for each, all of the former first; an address may be told of by both. OFFCUT_WRONG_STATE, with
+ * nothing changed, also if a segment of then is gone, or a live block is used by other streams. */
 OFFCUT_API offcut_status offcut_restore_checkpoint(int device, const offcut_checkpoint* checkpoint,
                                                    void (*freed)(void* context, void* address),
                                                    void (*allocated)(void* context, void* address),

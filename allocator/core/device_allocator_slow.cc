@@ -107,7 +107,8 @@ absl::Status DeviceAllocator::WaitForDeviceSlow() {
   // Unmapping waits for nobody, and a free block may still be in use by its own stream: only an
   // idle device proves that no kernel touches what goes. What is freed during the wait is not
   // proven.
-  StreamLedger::DeviceWait wait = streams_.BeginDeviceWait();
+  const auto finish = [this](Block* block) { FinishPendingFree(block); };
+  StreamLedger::DeviceWait wait = streams_.BeginDeviceWait(finish);
   const uint64_t start_ns = emitter_.clock().NowNs();
   mutex_.Unlock();
   const absl::Status waited = driver_.SynchronizeDevice(device_);
@@ -116,8 +117,7 @@ absl::Status DeviceAllocator::WaitForDeviceSlow() {
   if (waited.ok()) {
     emitter_.Emit({.bytes = emitter_.clock().NowNs() - start_ns, .kind = EventKind::kDeviceWaited});
   }
-  streams_.EndDeviceWait(std::move(wait), waited.ok(),
-                         [this](Block* block) { FinishPendingFree(block); });
+  streams_.EndDeviceWait(std::move(wait), waited.ok(), finish);
   return waited;
 }
 

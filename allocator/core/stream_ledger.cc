@@ -213,9 +213,9 @@ EventHandle StreamLedger::OldestEvent(absl::Span<Stream* const> streams) const {
   return oldest;
 }
 
-StreamLedger::DeviceWait StreamLedger::BeginDeviceWait() {
+StreamLedger::DeviceWait StreamLedger::BeginDeviceWait(OnFinished finished) {
   // Events that could not be recorded before may be among what the wait is for.
-  if (!postponed_.empty()) RecordPostponed();
+  if (!postponed_.empty()) RecordPostponed(finished);
   DeviceWait wait;
   for (const std::unique_ptr<Stream>& stream : streams_) wait.epochs.push_back(stream->epoch++);
   wait.unprovable = std::exchange(unprovable_, {});

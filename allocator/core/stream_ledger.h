@@ -117,7 +117,7 @@ class StreamLedger {
     std::vector<uint64_t> epochs;  // by stream index
     std::vector<Block*> unprovable;
   };
-  DeviceWait BeginDeviceWait();
+  DeviceWait BeginDeviceWait(OnFinished finished);
   // The wait is over. As Poll. `succeeded` false: nothing was learnt.
   void EndDeviceWait(DeviceWait wait, bool succeeded, OnFinished finished);
 

@@ -120,16 +120,13 @@ cca::CheckpointDelta TorchAllocator::setCheckpointPoolState(
   struct Blocks {
     std::vector<void*> freed, allocated;
   } blocks;
-  CheckStatus(offcut_restore_checkpoint(
-                  device, checkpoint->state,
-                  [](void* to, void* address) {
-                    static_cast<Blocks*>(to)->freed.push_back(address);
-                  },
-                  [](void* to, void* address) {
-                    static_cast<Blocks*>(to)->allocated.push_back(address);
-                  },
-                  &blocks),
-              "setCheckpointPoolState");
+  CheckStatus(
+      offcut_restore_checkpoint(
+          device, checkpoint->state,
+          [](void* to, void* address) { static_cast<Blocks*>(to)->freed.push_back(address); },
+          [](void* to, void* address) { static_cast<Blocks*>(to)->allocated.push_back(address); },
+          &blocks),
+      "setCheckpointPoolState");
   cca::CheckpointDelta delta;
   delta.ptrs_freed = std::move(blocks.freed);
   for (void* const address : blocks.allocated) {
