@@ -75,7 +75,8 @@ absl::Status Witnesses::CheckReplayed(const StateView& view) const {
   return absl::OkStatus();
 }
 
-absl::Status CheckDriverBooks(const sim::MemoryModel& memory, const std::vector<StateView>& views) {
+absl::Status CheckDriverBooks(const sim::MemoryModel& memory, const std::vector<StateView>& views,
+                              const sim::MemoryCensus& outside) {
   Bytes reserved = 0, mapped = 0;
   for (const StateView& view : views) {
     reserved += view.reserved_bytes;
@@ -83,8 +84,8 @@ absl::Status CheckDriverBooks(const sim::MemoryModel& memory, const std::vector<
                                  view.counters.old_mapping_bytes[0].current);
   }
   const sim::MemoryCensus census = memory.Census();
-  const Bytes held = census.physical_bytes + census.allocation_bytes;
-  const Bytes in_place = census.mapped_bytes + census.allocation_bytes;
+  const Bytes held = census.physical_bytes + census.allocation_bytes - outside.physical_bytes;
+  const Bytes in_place = census.mapped_bytes + census.allocation_bytes - outside.mapped_bytes;
   if (held != reserved || in_place != mapped) {
     return Contradiction("driver: it holds ", held, " bytes, ", in_place,
                          " with an address, where the allocators say ", reserved, " and ", mapped);

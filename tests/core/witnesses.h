@@ -37,7 +37,9 @@ class Witnesses final : public EventSink {
 };
 
 // Whether the driver holds just what the allocators over it say. `views`: of all of them.
-absl::Status CheckDriverBooks(const sim::MemoryModel& memory, const std::vector<StateView>& views);
+// `outside`: what it held before they did anything.
+absl::Status CheckDriverBooks(const sim::MemoryModel& memory, const std::vector<StateView>& views,
+                              const sim::MemoryCensus& outside = {});
 
 }  // namespace offcut
 

@@ -46,9 +46,11 @@ absl::Status CoreUnderTest::Open(const Setup& setup) {
   OFFCUT_ASSIGN_OR_RETURN(config_, Config::Parse({.offcut_conf = setup.conf}));
   for (DeviceIndex device = 0; device < setup.devices; ++device) {
     One& one = devices_.emplace_back();
-    OFFCUT_ASSIGN_OR_RETURN(one.allocator,
-                            DeviceAllocator::Create(driver_, device, clock_, address_map_, config_,
-                                                    {&one.witnesses}, setup.limit));
+    absl::StatusOr<std::unique_ptr<DeviceAllocator>> created = DeviceAllocator::Create(
+        driver_, device, clock_, address_map_, config_, {&one.witnesses}, setup.limit);
+    left_by_tests_ = sim_.model().memory().Census();
+    OFFCUT_RETURN_IF_ERROR(created.status());
+    one.allocator = *std::move(created);
   }
   return absl::OkStatus();
 }
@@ -107,7 +109,7 @@ absl::Status CoreUnderTest::Check() {
     views.push_back(one.allocator->View());
     OFFCUT_RETURN_IF_ERROR(one.witnesses.Check(views.back()));
   }
-  return CheckDriverBooks(sim_.model().memory(), views);
+  return CheckDriverBooks(sim_.model().memory(), views, left_by_tests_);
 }
 
 CoreUnderTest::Holdings CoreUnderTest::HoldingsOf(DeviceIndex device) {

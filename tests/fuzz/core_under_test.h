@@ -54,8 +54,10 @@ class CoreUnderTest {
   void ResetPeaks(DeviceIndex device);
   void ResetTotals(DeviceIndex device);
 
-  // All allocators against their witnesses, and the driver's books against all of them.
+  // All allocators against their witnesses, and the driver's books against all of them. What the
+  // tests of the devices left at the driver when the allocators were made is nobody's.
   absl::Status Check();
+  const sim::MemoryCensus& left_by_tests() const { return left_by_tests_; }
 
   // What a device holds, by its blocks, without asking the driver.
   struct Holdings {
@@ -80,6 +82,7 @@ class CoreUnderTest {
   AddressMap address_map_;
   Config config_;
   std::deque<One> devices_;
+  sim::MemoryCensus left_by_tests_;
 };
 
 }  // namespace offcut::fuzz

@@ -63,7 +63,13 @@ absl::Status Machine::Open() {
       OFFCUT_RETURN_IF_ERROR(CreateStream(device, stream));
     }
   }
-  return Named("answer", core_->Open(setup_));
+  OFFCUT_RETURN_IF_ERROR(Named("answer", core_->Open(setup_)));
+  const sim::MemoryCensus& left = core_->left_by_tests();
+  if (driver_.FaultCount() == 0 && left.handles + left.reservations != 0) {
+    return Wrong("leak: new allocators hold ", left.handles, " handles and ", left.reservations,
+                 " address ranges before the first request");
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Machine::CreateStream(DeviceIndex device, uint8_t stream) {
@@ -180,10 +186,11 @@ absl::Status Machine::CheckAllGoesBack() {
 }
 
 absl::Status Machine::CheckNothingIsLeft() {
+  const sim::MemoryCensus& outside = core_->left_by_tests();
   const sim::MemoryCensus memory = sim_.model().memory().Census();
   const sim::StreamCensus streams = sim_.model().streams().Census();
-  if (memory.reservations + memory.handles + memory.mappings + memory.allocations != 0 ||
-      streams.events != 0) {
+  if (memory.reservations != outside.reservations || memory.handles != outside.handles ||
+      memory.mappings != outside.mappings || memory.allocations != 0 || streams.events != 0) {
     return Wrong("leak: with the allocators gone, the driver holds ", memory.reservations,
                  " address ranges, ", memory.handles, " handles, ", memory.mappings, " mappings, ",
                  memory.allocations, " allocations, ", streams.events, " events");
