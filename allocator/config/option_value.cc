@@ -127,6 +127,11 @@ bool ReadValue(absl::Span<const Token> tokens, Divisions* value, size_t* bad_tok
   return true;
 }
 
+bool ReadValue(absl::Span<const Token> tokens, Unread* value, size_t*) {
+  for (const Token& token : tokens) value->text += token.text;
+  return true;
+}
+
 std::string ShowValue(bool value) { return value ? "True" : "False"; }
 std::string ShowValue(uint64_t value) { return absl::StrCat(value); }
 std::string ShowValue(double value) { return absl::StrCat(value); }
@@ -147,6 +152,8 @@ std::string ShowValue(RemapMode value) {
   }
   return "?";
 }
+
+std::string ShowValue(const Unread& value) { return value.text; }
 
 std::string ShowValue(const Divisions& value) {
   const auto& slots = value.slots;

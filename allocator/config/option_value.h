@@ -44,6 +44,12 @@ struct Divisions {
   bool operator==(const Divisions&) const = default;
 };
 
+// The value of an option that has no meaning here: one word, or a list.
+struct Unread {
+  std::string text;
+  bool operator==(const Unread&) const = default;
+};
+
 inline constexpr bool IsPowerOfTwo(uint64_t value) { return std::has_single_bit(value); }
 
 // A run of text without whitespace, or one of the separators `:` `,` `[` `]`.
@@ -67,6 +73,7 @@ bool ReadValue(absl::Span<const Token> tokens, Mebibytes* value, size_t* bad_tok
 bool ReadValue(absl::Span<const Token> tokens, Backend* value, size_t* bad_token);
 bool ReadValue(absl::Span<const Token> tokens, RemapMode* value, size_t* bad_token);
 bool ReadValue(absl::Span<const Token> tokens, Divisions* value, size_t* bad_token);
+bool ReadValue(absl::Span<const Token> tokens, Unread* value, size_t* bad_token);
 
 // Text that reads back as the value (for Divisions, with all 16 slots unless they are equal).
 std::string ShowValue(bool value);
@@ -76,6 +83,7 @@ std::string ShowValue(Mebibytes value);
 std::string ShowValue(Backend value);
 std::string ShowValue(RemapMode value);
 std::string ShowValue(const Divisions& value);
+std::string ShowValue(const Unread& value);
 
 }  // namespace offcut
 

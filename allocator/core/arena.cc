@@ -37,7 +37,7 @@ Block* Arena::TakeFront(Block* free_tile, Bytes size, BlockState state) {
   free.Remove(free_tile);
   if (free_tile->size > size) {
     // No free neighbour of the pool can follow, so the rest merges with nothing.
-    free.Insert(SplitOff(free_tile, size));
+    free.Insert(store_.SplitOff(free_tile, size));
   }
   free_tile->state = state;
   return free_tile;
@@ -88,7 +88,7 @@ Block* Arena::GapBecameOld(DevicePtr address, Bytes bytes, ArenaPool& pool, uint
 }
 
 Block* Arena::OldBecameGap(Block* old_tile, Bytes bytes) {
-  Block* const rest = old_tile->size > bytes ? SplitOff(old_tile, bytes) : nullptr;
+  Block* const rest = old_tile->size > bytes ? store_.SplitOff(old_tile, bytes) : nullptr;
   old_tile->state = BlockState::kGap;
   old_tile->pool = nullptr;
   old_tile->epoch = 0;
@@ -109,46 +109,22 @@ Block* Arena::CutOut(Block* tile, DevicePtr address, Bytes bytes) {
                "a range that is not within one tile");
   Unindex(tile);
   if (tile->address < address) {
-    Block* rest = SplitOff(tile, address - tile->address);
+    Block* rest = store_.SplitOff(tile, address - tile->address);
     Index(tile);
     tile = rest;
   }
-  if (tile->size > bytes) Index(SplitOff(tile, bytes));
+  if (tile->size > bytes) Index(store_.SplitOff(tile, bytes));
   return tile;
-}
-
-Block* Arena::SplitOff(Block* tile, Bytes size) {
-  Block* rest = store_.New();
-  rest->address = tile->address + size;
-  rest->size = tile->size - size;
-  rest->arena = this;
-  rest->pool = tile->pool;
-  rest->epoch = tile->epoch;
-  rest->state = tile->state;
-  rest->previous = tile;
-  rest->next = tile->next;
-  if (rest->next != nullptr) rest->next->previous = rest;
-  tile->next = rest;
-  tile->size = size;
-  return rest;
-}
-
-void Arena::Absorb(Block* tile, Block* next) {
-  tile->size += next->size;
-  tile->epoch = std::max(tile->epoch, next->epoch);
-  tile->next = next->next;
-  if (tile->next != nullptr) tile->next->previous = tile;
-  store_.Delete(next);
 }
 
 Block* Arena::Settle(Block* tile) {
   if (Block* next = tile->next; next != nullptr && OfOneKind(*next, *tile)) {
     Unindex(next);
-    Absorb(tile, next);
+    store_.Absorb(tile, next);
   }
   if (Block* previous = tile->previous; previous != nullptr && OfOneKind(*previous, *tile)) {
     Unindex(previous);
-    Absorb(previous, tile);
+    store_.Absorb(previous, tile);
     tile = previous;
   }
   Index(tile);

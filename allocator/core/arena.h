@@ -86,10 +86,6 @@ class Arena {
   // Splits a range off a tile, of the same state still and in no index; what is left and right of
   // it stays indexed.
   Block* CutOut(Block* tile, DevicePtr address, Bytes bytes);
-  // Splits `tile` at `size`; the new tile behind it has the same state and is in no index.
-  Block* SplitOff(Block* tile, Bytes size);
-  // Appends `next`, which is in no index, to `tile`.
-  void Absorb(Block* tile, Block* next);
   // Merges a free tile or a gap that is in no index with its neighbours of the same kind, and
   // indexes the result.
   Block* Settle(Block* tile);

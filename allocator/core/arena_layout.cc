@@ -3,11 +3,16 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/base/optimization.h"
 #include "allocator/policy/sizes.h"
 
 namespace offcut {
 
-ArenaLayout::ArenaLayout(LayoutContext& context) : Layout(context), granules_(context.granules) {}
+ArenaLayout::ArenaLayout(LayoutContext& context)
+    : Layout(context),
+      divisions_(context.config.roundup_power2_divisions().slots),
+      divided_(divisions_ != policy::native::Divisions()),
+      granules_(context.granules) {}
 
 ArenaLayout::~ArenaLayout() {
   // What the driver refuses now stays with the process.
@@ -37,10 +42,15 @@ ArenaLayout::ArenaSet& ArenaLayout::SetOf(Bytes requested) {
   return requested <= policy::kSmallRequestMax ? small_ : large_;
 }
 
+Bytes ArenaLayout::BlockSize(Bytes requested) const {
+  return ABSL_PREDICT_FALSE(divided_) ? policy::native::BlockSize(requested, divisions_)
+                                      : RoundUp(requested, kBlockAlignment);
+}
+
 Block* ArenaLayout::Take(Pool& any_pool, Bytes requested) {
   ArenaPool& pool = Cast(any_pool);
   if (requested > policy::kSlotMax) {
-    const Bytes size = policy::BlockSize(requested);
+    const Bytes size = BlockSize(requested);
     Block* const tile = pool.free(requested <= policy::kSmallRequestMax).FindBestFit(size);
     return tile == nullptr ? nullptr : tile->arena->TakeFront(tile, size, BlockState::kLive);
   }
@@ -69,7 +79,7 @@ void ArenaLayout::GiveBack(Block* block, uint64_t epoch) {
 
 Bytes ArenaLayout::GrowthFor(Bytes requested) const {
   return requested <= policy::kSlotMax ? policy::SlabSize(policy::SlotClassFor(requested))
-                                       : policy::BlockSize(requested);
+                                       : BlockSize(requested);
 }
 
 Bytes ArenaLayout::LargestFree(const Pool& any_pool) const {

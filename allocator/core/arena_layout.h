@@ -27,6 +27,7 @@
 #include "allocator/core/granule_pool.h"
 #include "allocator/core/layout.h"
 #include "allocator/policy/growth.h"
+#include "allocator/policy/native_sizes.h"
 
 namespace offcut {
 
@@ -78,6 +79,8 @@ class ArenaLayout final : public Layout {
   static ArenaPool& Cast(Pool& pool) { return static_cast<ArenaPool&>(pool); }
   static const ArenaPool& Cast(const Pool& pool) { return static_cast<const ArenaPool&>(pool); }
   ArenaSet& SetOf(Bytes requested);
+  // Of a block that is not a slot.
+  Bytes BlockSize(Bytes requested) const;
 
   // --- arena_growth.cc: the slow path ---
   // The most live bytes there ever were, counting the request.
@@ -108,6 +111,8 @@ class ArenaLayout final : public Layout {
   void JoinIdleNeighbours();
   Bytes ReleaseIdleOf(ArenaPool& pool, bool small);
 
+  const policy::native::Divisions divisions_;
+  const bool divided_;
   GranulePool& granules_;
   ArenaSet small_{.small = true};
   ArenaSet large_;

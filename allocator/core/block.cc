@@ -1,7 +1,5 @@
 #include "allocator/core/block.h"
 
-#include <algorithm>
-
 namespace offcut {
 
 absl::string_view ToString(BlockState state) {
@@ -20,31 +18,6 @@ absl::string_view ToString(BlockState state) {
       return "old";
   }
   return "?";
-}
-
-Block* BlockStore::SplitOff(Block* tile, Bytes size) {
-  Block* const rest = New();
-  rest->address = tile->address + size;
-  rest->size = tile->size - size;
-  rest->pool = tile->pool;
-  rest->arena = tile->arena;
-  rest->epoch = tile->epoch;
-  rest->state = tile->state;
-  rest->small = tile->small;
-  rest->previous = tile;
-  rest->next = tile->next;
-  if (rest->next != nullptr) rest->next->previous = rest;
-  tile->next = rest;
-  tile->size = size;
-  return rest;
-}
-
-void BlockStore::Absorb(Block* tile, Block* next) {
-  tile->size += next->size;
-  tile->epoch = std::max(tile->epoch, next->epoch);
-  tile->next = next->next;
-  if (tile->next != nullptr) tile->next->previous = tile;
-  Delete(next);
 }
 
 void BlockStore::AddBatchSlow() {

@@ -8,6 +8,7 @@
 #ifndef OFFCUT_ALLOCATOR_CORE_BLOCK_H_
 #define OFFCUT_ALLOCATOR_CORE_BLOCK_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -80,10 +81,32 @@ class BlockStore {
     unused_ = block;
   }
 
-  // Splits a tile at `size`. Returns the new tile behind it, which is alike in all else.
-  Block* SplitOff(Block* tile, Bytes size);
-  // `next`, the tile behind `tile`, becomes part of it.
-  void Absorb(Block* tile, Block* next);
+  // Splits a tile, in no index, at `size`. Returns the new tile behind it, which is alike in all
+  // else.
+  Block* SplitOff(Block* tile, Bytes size) {
+    Block* const rest = New();
+    rest->address = tile->address + size;
+    rest->size = tile->size - size;
+    rest->pool = tile->pool;
+    rest->arena = tile->arena;
+    rest->epoch = tile->epoch;
+    rest->state = tile->state;
+    rest->small = tile->small;
+    rest->previous = tile;
+    rest->next = tile->next;
+    if (rest->next != nullptr) rest->next->previous = rest;
+    tile->next = rest;
+    tile->size = size;
+    return rest;
+  }
+  // `next`, the tile behind `tile`, becomes part of it; neither is in an index.
+  void Absorb(Block* tile, Block* next) {
+    tile->size += next->size;
+    tile->epoch = std::max(tile->epoch, next->epoch);
+    tile->next = next->next;
+    if (tile->next != nullptr) tile->next->previous = tile;
+    Delete(next);
+  }
 
  private:
   void AddBatchSlow();

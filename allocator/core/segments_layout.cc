@@ -15,7 +15,7 @@ SegmentsLayout::SegmentsLayout(LayoutContext& context, SegmentSource source)
       limits_{.max_split = context.config.max_split_size_mb().bytes(),
               .max_non_split_rounding = context.config.max_non_split_rounding_mb().bytes()},
       large_segment_(context.config.large_segment_size_mb().bytes()),
-      divisions_(context.config.roundup_power2_divisions()),
+      divisions_(context.config.roundup_power2_divisions().slots),
       garbage_threshold_(context.config.garbage_collection_threshold()) {}
 
 SegmentsLayout::~SegmentsLayout() {
@@ -41,7 +41,7 @@ std::unique_ptr<Pool> SegmentsLayout::NewPool(uint16_t index, StreamLedger::Stre
 // --- The hot path --------------------------------------------------------------------------------
 
 Bytes SegmentsLayout::BlockSize(Bytes requested) const {
-  return native::BlockSize(requested, divisions_.slots[native::DivisionSlot(requested)]);
+  return native::BlockSize(requested, divisions_);
 }
 
 Block* SegmentsLayout::Take(Pool& any_pool, Bytes requested) {

@@ -98,7 +98,7 @@ class SegmentsLayout final : public Layout {
   const SegmentSource source_;
   const policy::native::SplitLimits limits_;
   const Bytes large_segment_;
-  const Divisions divisions_;
+  const policy::native::Divisions divisions_;
   const double garbage_threshold_;
   std::vector<SegmentPool*> pools_;
   // How often large requests searched the default pools for a block, if garbage is collected; the

@@ -8,6 +8,7 @@
 #define OFFCUT_ALLOCATOR_POLICY_NATIVE_SIZES_H_
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -46,6 +47,12 @@ constexpr Bytes RoundUpToDivision(Bytes size, uint64_t divisions) {
 constexpr Bytes BlockSize(Bytes requested, uint64_t divisions) {
   const bool divided = divisions >= 2 && (requested - 1) / kBlockMin >= divisions;
   return divided ? RoundUpToDivision(requested, divisions) : RoundUp(requested, kBlockMin);
+}
+
+// The same, by the divisions of all slots.
+using Divisions = std::array<uint64_t, kDivisionSlots>;
+constexpr Bytes BlockSize(Bytes requested, const Divisions& divisions) {
+  return BlockSize(requested, divisions[DivisionSlot(requested)]);
 }
 
 // Blocks of this size come from segments of small requests.

@@ -59,12 +59,6 @@ constexpr Bytes SlabSize(size_t slot_class) {
   return rounded / SlotSize(slot_class) * SlotSize(slot_class);
 }
 
-// The block that a request gets. Requires: 0 < requested <= kRequestMax.
-constexpr Bytes BlockSize(Bytes requested) {
-  if (requested <= kSlotMax) return SlotSize(SlotClassFor(requested));
-  return RoundUp(requested, kBlockAlignment);
-}
-
 // Address space for the arenas of one pool's large requests: 9/8 of the device, so that the free
 // space between blocks never keeps a request out that memory could serve. 47 bits of address space
 // hold that for 8 cards and 32 streams each.

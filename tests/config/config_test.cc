@@ -219,6 +219,22 @@ TEST(ConfigTest, AnOptionThatNothingObeysIsWarnedAboutOnlyInOffcutConf) {
   EXPECT_THAT(ParseOffcut("memory_limit_mb:100")->warnings(), IsEmpty());
 }
 
+TEST(ConfigTest, WhatHasNoMeaningHereIsReadAndToldOnce) {
+  const absl::StatusOr<Config> config =
+      ParseOffcut("expandable_segments_reserve:40G,"
+                  "expandable_segments_reserve_by_class:[serving:0.25,tiny:8G],"
+                  "throw_on_cudamalloc_oom:True,pinned_max_cached_size_mb:1");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->expandable_segments_reserve_by_class().text, "[serving:0.25,tiny:8G]");
+  EXPECT_THAT(config->warnings(),
+              ElementsAre(HasSubstr("throw_on_cudamalloc_oom has no effect"),
+                          HasSubstr("expandable_segments_reserve has no effect"),
+                          HasSubstr("expandable_segments_reserve_by_class has no effect"),
+                          HasSubstr("pinned_max_cached_size_mb has no effect")));
+  EXPECT_THAT(ErrorOf("throw_on_cudamalloc_oom:1"), HasSubstr("must be True or False"));
+  EXPECT_THAT(ErrorOf("expandable_segments_reserve:"), HasSubstr("has no value"));
+}
+
 TEST(ConfigTest, ALayoutThatIsNotBuiltIsRefusedWithItsOriginAndTheRemedy) {
   const absl::StatusOr<LayoutKind> async =
       Config::Parse({.pytorch_cuda_alloc_conf = "backend:cudaMallocAsync"})->layout();

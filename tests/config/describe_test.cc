@@ -41,6 +41,7 @@ TEST(DescribeTest, JsonTellsEveryOptionWithItsOrigin) {
 
 TEST(DescribeTest, EveryDefaultReadsBackUnlessItMeansOff) {
   const std::set<std::string> off_by_default = {
+      "expandable_segments_reserve", "expandable_segments_reserve_by_class",
       "garbage_collection_threshold", "pinned_reserve_segment_size_mb", "roundup_power2_divisions"};
   for (const OptionDescription& row : OptionDescriptions()) {
     const bool accepted =

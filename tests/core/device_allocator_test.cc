@@ -24,6 +24,17 @@ TEST(DeviceAllocatorTest, AddressesAreMultiplesOf512) {
   }
 }
 
+TEST(DeviceAllocatorTest, SizesAreRoundedToDivisionsOfAPowerOfTwo) {
+  World world({.config = *Config::Parse({.offcut_conf = "roundup_power2_divisions:[4:2,>:4]"})});
+  const auto size_of = [&](Bytes requested) {
+    return world.allocator->FindBlock(world.Allocate(requested))->size;
+  };
+  EXPECT_EQ(size_of(5 * kMiB), 6 * kMiB);
+  EXPECT_EQ(size_of(9 * kMiB), 10 * kMiB);
+  EXPECT_EQ(size_of(33 * kKiB), 48 * kKiB);
+  EXPECT_EQ(size_of(20 * kKiB), 20 * kKiB) << "a slot";
+}
+
 TEST(DeviceAllocatorTest, LiveBlocksDoNotOverlap) {
   World world;
   const DevicePtr first = world.Allocate(3 * kMiB);

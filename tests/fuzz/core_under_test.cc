@@ -126,17 +126,17 @@ CoreUnderTest::Holdings CoreUnderTest::HoldingsOf(DeviceIndex device) {
 
 Bytes CoreUnderTest::GrowthMax(Bytes bytes) const {
   namespace native = policy::native;
+  const Bytes largest_block = config_.roundup_power2_divisions() == Divisions()
+                                  ? native::BlockSize(bytes, 0)
+                                  : std::bit_ceil(std::max(bytes, native::kBlockMin));
   if (*config_.layout() == LayoutKind::kSegments) {
-    const Bytes largest_block = config_.roundup_power2_divisions() == Divisions()
-                                    ? native::BlockSize(bytes, 0)
-                                    : std::bit_ceil(std::max(bytes, native::kBlockMin));
     // Beyond these limits the request asks for segments of another kind.
     const Bytes large_segment = config_.large_segment_size_mb().bytes();
     return std::max(native::SegmentSize(largest_block, large_segment),
                     native::IsSmall(largest_block) ? 0 : large_segment);
   }
   const Bytes tile = bytes <= policy::kSlotMax ? policy::SlabSize(policy::SlotClassFor(bytes))
-                                               : policy::BlockSize(bytes);
+                                               : largest_block;
   return RoundUp(tile, sim::kGranularity);
 }
 

@@ -27,6 +27,16 @@ TEST(NativeSizesTest, WithoutDivisionsABlockIsAMultipleOf512) {
   }
 }
 
+TEST(NativeSizesTest, BlocksAreMultiplesOf512AndHoldTheirRequest) {
+  for (const uint64_t divisions : {0, 1, 2, 8, 1024}) {
+    for (const Bytes requested :
+         {Bytes{1}, Bytes{511}, 32 * kKiB + 1, kMiB, kMiB + 1, 3 * kGiB + 7, Bytes{1} << 60}) {
+      EXPECT_EQ(BlockSize(requested, divisions) % kBlockMin, 0u) << requested;
+      EXPECT_GE(BlockSize(requested, divisions), requested);
+    }
+  }
+}
+
 TEST(NativeSizesTest, DivisionsHoldBeyond512TimesTheirNumber) {
   EXPECT_EQ(BlockSize(1200, 4), 1536) << "a quarter of 1024 is less than a block";
   EXPECT_EQ(BlockSize(2048, 4), 2048);
@@ -44,6 +54,15 @@ TEST(NativeSizesTest, DivisionsAreChosenByPowersOfTwoFrom1MiBOn) {
   EXPECT_EQ(DivisionSlot(300 * kMiB), 8);
   EXPECT_EQ(DivisionSlot(32 * kGiB), 15);
   EXPECT_EQ(DivisionSlot(500 * kGiB), 15);
+}
+
+TEST(NativeSizesTest, EachSizeHasItsDivisions) {
+  Divisions divisions{};
+  divisions[0] = 2;
+  divisions[3] = 4;
+  EXPECT_EQ(BlockSize(kMiB + 1, divisions), kMiB + kMiB / 2);
+  EXPECT_EQ(BlockSize(3 * kMiB + 1, divisions), 3 * kMiB + 512);
+  EXPECT_EQ(BlockSize(9 * kMiB, divisions), 10 * kMiB);
 }
 
 TEST(NativeSizesTest, SegmentsAreOfThreeKinds) {

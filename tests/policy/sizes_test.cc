@@ -23,19 +23,5 @@ TEST(SizesTest, SlabsAreWholeSlotsAndFitIntoAGranule) {
   }
 }
 
-TEST(SizesTest, BlocksAreMultiplesOf512) {
-  for (Bytes requested : {Bytes{1}, Bytes{512}, Bytes{513}, kSlotMax, kSlotMax + 1, kMiB, kMiB + 1,
-                          3 * kGiB + 7, kRequestMax}) {
-    EXPECT_EQ(BlockSize(requested) % kBlockAlignment, 0u);
-    EXPECT_GE(BlockSize(requested), requested);
-  }
-  EXPECT_EQ(BlockSize(kMiB + 1), kMiB + 512);
-}
-
-TEST(SizesTest, ARequestAboveASlotLosesLessThan512Bytes) {
-  EXPECT_EQ(BlockSize(kSlotMax + 1), kSlotMax + 512);
-  EXPECT_EQ(BlockSize(7 * kMiB - 1), 7 * kMiB);
-}
-
 }  // namespace
 }  // namespace offcut::policy
