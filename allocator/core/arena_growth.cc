@@ -44,28 +44,39 @@ absl::Status ArenaLayout::TakeStep(ReclaimStep step, Pool& any_pool, Bytes reque
   const Bytes within_target = RoomWithin(policy::SoftTarget(largest_live, pools_.size() > 1));
   const Bytes without_wait = RoomWithin(policy::WaitTarget(largest_live));
   const Bytes within_limit = RoomWithin(kNoLimit);
+  // Where moving has had its share of the time, growing comes first as long as there is room.
+  const bool grow_first = context_.limit == kNoLimit && MovingHasHadItsShare(largest_live);
   switch (step) {
     case ReclaimStep::kGrowWithinTarget:
       return MakeRoomSlow(pool, requested,
                           {.preferred_new = within_target, .most_new = within_target});
     case ReclaimStep::kMove:
+      if (grow_first) return absl::ResourceExhaustedError("moving has had its share of the time");
       return MakeRoomSlow(
           pool, requested,
           {.preferred_new = within_target, .most_new = within_target, .may_move = true});
     case ReclaimStep::kGrowWithoutWait:
     case ReclaimStep::kMoveAfterWait:
-      return MakeRoomSlow(
-          pool, requested,
-          {.preferred_new = within_target, .most_new = without_wait, .may_move = true});
+      return MakeRoomSlow(pool, requested,
+                          {.preferred_new = grow_first ? without_wait : within_target,
+                           .most_new = without_wait,
+                           .may_move = true});
     case ReclaimStep::kGrow:
-      return MakeRoomSlow(
-          pool, requested,
-          {.preferred_new = within_target, .most_new = within_limit, .may_move = true});
+      return MakeRoomSlow(pool, requested,
+                          {.preferred_new = grow_first ? within_limit : within_target,
+                           .most_new = within_limit,
+                           .may_move = true});
     default:
       // After a wait: whatever has become idle, then whatever the driver still has.
       return MakeRoomSlow(pool, requested,
                           {.preferred_new = 0, .most_new = within_limit, .may_move = true});
   }
+}
+
+bool ArenaLayout::MovingHasHadItsShare(Bytes largest_live) const {
+  const uint64_t elapsed_ns = context_.emitter.clock().NowNs() - created_ns_;
+  return moved_bytes_ >
+         policy::MoveBudget(largest_live, elapsed_ns, context_.properties.granularity);
 }
 
 Bytes ArenaLayout::LargestLiveWith(Bytes requested) const {
@@ -346,6 +357,7 @@ absl::Status ArenaLayout::FillSlow(ArenaPool& pool, const Site& site,
     arena.GapBecameFree(places[i].address, (end_of_range - i) * granularity, pool, epoch);
   }
   AdoptWithin(pool, site);
+  moved_bytes_ += donors.size() * granularity;
   if (!donors.empty()) {
     context_.emitter.Emit({.bytes = donors.size() * granularity,
                            .extra = static_cast<uint32_t>(donors.size()),

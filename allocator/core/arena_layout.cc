@@ -10,6 +10,7 @@ namespace offcut {
 
 ArenaLayout::ArenaLayout(LayoutContext& context)
     : Layout(context),
+      created_ns_(context.emitter.clock().NowNs()),
       divisions_(context.config.roundup_power2_divisions().slots),
       divided_(divisions_ != policy::native::Divisions()),
       granules_(context.granules) {}

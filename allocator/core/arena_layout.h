@@ -85,6 +85,7 @@ class ArenaLayout final : public Layout {
   // --- arena_growth.cc: the slow path ---
   // The most live bytes there ever were, counting the request.
   Bytes LargestLiveWith(Bytes requested) const;
+  bool MovingHasHadItsShare(Bytes largest_live) const;
   // Bytes by which reserved memory may grow up to `target`, or to the limit where one is set.
   Bytes RoomWithin(Bytes target) const;
   absl::Status MakeRoomSlow(ArenaPool& pool, Bytes requested, const Supply& supply);
@@ -111,6 +112,8 @@ class ArenaLayout final : public Layout {
   void JoinIdleNeighbours();
   Bytes ReleaseIdleOf(ArenaPool& pool, bool small);
 
+  const uint64_t created_ns_;
+  Bytes moved_bytes_ = 0;  // in all
   const policy::native::Divisions divisions_;
   const bool divided_;
   GranulePool& granules_;

@@ -68,10 +68,13 @@ absl::StatusOr<bool> SecondMappingsWork(Driver& driver, DeviceIndex device) {
                           driver.ReserveAddress(device, 2 * granule, granule, /*hint=*/0));
   const DevicePtr b = a + granule;
   const absl::StatusOr<PhysicalHandle> handle = driver.CreateMemory(device, granule, {});
+  bool mapped_a = false, mapped_b = false;
   const auto attempt = [&]() -> absl::StatusOr<bool> {
     OFFCUT_RETURN_IF_ERROR(handle.status());
     OFFCUT_RETURN_IF_ERROR(driver.Map(a, granule, *handle));
+    mapped_a = true;
     OFFCUT_RETURN_IF_ERROR(driver.Map(b, granule, *handle));
+    mapped_b = true;
     OFFCUT_RETURN_IF_ERROR(driver.SetAccess(a, 2 * granule, device));
     OFFCUT_RETURN_IF_ERROR(driver.WriteWord(device, a, kFirst));
     OFFCUT_ASSIGN_OR_RETURN(const uint32_t through_b, driver.ReadWord(device, b));
@@ -81,11 +84,11 @@ absl::StatusOr<bool> SecondMappingsWork(Driver& driver, DeviceIndex device) {
     return through_b == kFirst && through_a == kSecond;
   };
   absl::StatusOr<bool> works = attempt();
-  // What was not mapped is refused, and what the driver refuses else stays with the process.
-  driver.Unmap(a, granule).IgnoreError();
-  driver.Unmap(b, granule).IgnoreError();
+  // What the driver refuses now stays with the process.
+  const bool a_is_free = !mapped_a || driver.Unmap(a, granule).ok();
+  const bool b_is_free = !mapped_b || driver.Unmap(b, granule).ok();
   if (handle.ok()) driver.ReleaseMemory(*handle).IgnoreError();
-  driver.FreeAddress(a, 2 * granule).IgnoreError();
+  if (a_is_free && b_is_free) driver.FreeAddress(a, 2 * granule).IgnoreError();
   return works;
 }
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 
 #include "absl/types/span.h"
@@ -29,6 +30,16 @@ constexpr Bytes SoftTarget(Bytes largest_live, bool several_streams) {
 // a stall.
 constexpr Bytes WaitTarget(Bytes largest_live) {
   return largest_live + std::max(largest_live * 9 / 200, 64 * kMiB);
+}
+
+// Bytes that may have been moved by the time `elapsed_ns`, where there is room to grow instead: 40
+// % of the largest live bytes, for the time in which live climbs, and what takes 1 % of the elapsed
+// time at 40 us a granule (measured on an H200: 36-52 us, see
+// bench/results/mapping_bench_h200.json). Programs whose sizes never repeat would move for ever
+// without this.
+constexpr Bytes MoveBudget(Bytes largest_live, uint64_t elapsed_ns, Bytes granularity) {
+  constexpr uint64_t kMoveNs = 40'000;
+  return largest_live / 5 * 2 + elapsed_ns / (100 * kMoveNs) * granularity;
 }
 
 // A free block or a gap within a run of such: together they cover it without holes, in order of

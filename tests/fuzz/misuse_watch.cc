@@ -10,6 +10,9 @@ bool IsMisuse(DriverCall call, const absl::Status& status) {
   if (status.ok()) return false;
   switch (call) {
     case DriverCall::kCreateMemory:
+      // Flags that a device claims and refuses are found out by trying.
+      return !absl::IsResourceExhausted(status) &&
+             DriverErrorCode(status) != CudaResult::kNotPermitted;
     case DriverCall::kReserveAddress:
     case DriverCall::kAllocateMemory:
       return !absl::IsResourceExhausted(status);

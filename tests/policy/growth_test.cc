@@ -104,5 +104,11 @@ TEST(GrowthTest, TheTargetsLieAboveTheLargestLive) {
   EXPECT_EQ(WaitTarget(200 * kGiB), 209 * kGiB);
 }
 
+TEST(GrowthTest, MovingTakesOnePerCentOfTheTimeAndAHeadStart) {
+  EXPECT_EQ(MoveBudget(10 * kGiB, 0, kGranule), 4 * kGiB);
+  constexpr uint64_t kSecond = 1'000'000'000;
+  EXPECT_EQ(MoveBudget(0, kSecond, kGranule), 250 * kGranule) << "10 ms at 40 us";
+}
+
 }  // namespace
 }  // namespace offcut::policy
