@@ -253,7 +253,6 @@ absl::Status Player::Allocate(const Op& op) {
   if (op.bytes == 0 || op.bytes > policy::kRequestMax) {
     return Wrong("answer: a request of ", op.bytes, " bytes was served");
   }
-  if (stream.capturing) return Wrong("answer: a request on a capturing stream was served");
   Block block = {.owner = machine_.next_owner_++,
                  .address = *address,
                  .requested = op.bytes,
@@ -284,9 +283,6 @@ absl::Status Player::ExplainRefusal(const Op& op, const absl::Status& refusal, b
   };
   if (op.bytes == 0 || op.bytes > policy::kRequestMax) {
     return absl::IsInvalidArgument(refusal) ? absl::OkStatus() : wrong("for the wrong reason");
-  }
-  if (machine_.StreamAt(op.device, op.stream).capturing) {
-    return absl::IsFailedPrecondition(refusal) ? absl::OkStatus() : wrong("for the wrong reason");
   }
   if (!absl::IsResourceExhausted(refusal)) return wrong("for no reason that there is");
   if (!Undisturbed(op.device)) return absl::OkStatus();
