@@ -150,7 +150,7 @@ TEST_F(ProgramTest, OptionsPointAtTheFaultInOffcutConf) {
 }
 
 TEST_F(ProgramTest, OptionsSayThatALayoutIsNotBuilt) {
-  const Outcome outcome = Run("options", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False");
+  const Outcome outcome = Run("options", "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync");
   EXPECT_EQ(outcome.exit_code, 0);
   EXPECT_THAT(outcome.error, HasSubstr("not built yet"));
 }

@@ -220,10 +220,10 @@ TEST(ConfigTest, AnOptionThatNothingObeysIsWarnedAboutOnlyInOffcutConf) {
 }
 
 TEST(ConfigTest, WhatHasNoMeaningHereIsReadAndToldOnce) {
-  const absl::StatusOr<Config> config =
-      ParseOffcut("expandable_segments_reserve:40G,"
-                  "expandable_segments_reserve_by_class:[serving:0.25,tiny:8G],"
-                  "throw_on_cudamalloc_oom:True,pinned_max_cached_size_mb:1");
+  const absl::StatusOr<Config> config = ParseOffcut(
+      "expandable_segments_reserve:40G,"
+      "expandable_segments_reserve_by_class:[serving:0.25,tiny:8G],"
+      "throw_on_cudamalloc_oom:True,pinned_max_cached_size_mb:1");
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->expandable_segments_reserve_by_class().text, "[serving:0.25,tiny:8G]");
   EXPECT_THAT(config->warnings(),

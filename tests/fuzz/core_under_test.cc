@@ -135,8 +135,8 @@ Bytes CoreUnderTest::GrowthMax(Bytes bytes) const {
     return std::max(native::SegmentSize(largest_block, large_segment),
                     native::IsSmall(largest_block) ? 0 : large_segment);
   }
-  const Bytes tile = bytes <= policy::kSlotMax ? policy::SlabSize(policy::SlotClassFor(bytes))
-                                               : largest_block;
+  const Bytes tile =
+      bytes <= policy::kSlotMax ? policy::SlabSize(policy::SlotClassFor(bytes)) : largest_block;
   return RoundUp(tile, sim::kGranularity);
 }
 

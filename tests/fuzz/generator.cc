@@ -109,7 +109,8 @@ class Generator {
 };
 
 std::string Generator::DrawConf() {
-  if (random_.OneIn(2)) return random_.Pick({"", "", "remap:wait", "remap:off", "roundup_power2_divisions:4"});
+  if (random_.OneIn(2))
+    return random_.Pick({"", "", "remap:wait", "remap:off", "roundup_power2_divisions:4"});
   std::string conf = "expandable_segments:False";
   const uint64_t large_segment = random_.Pick<uint64_t>({20, 20, 11, 12, 32});
   if (large_segment != 20) absl::StrAppend(&conf, ",large_segment_size_mb:", large_segment);
