@@ -60,7 +60,7 @@ absl::Status ArenaLayout::TakeStep(ReclaimStep step, Pool& any_pool, Bytes reque
       return MakeRoomSlow(pool, requested,
                           {.preferred_new = grow_first ? without_wait : within_target,
                            .most_new = without_wait,
-                           .may_move = true});
+                           .may_move = !grow_first});
     case ReclaimStep::kGrow:
       return MakeRoomSlow(pool, requested,
                           {.preferred_new = grow_first ? within_limit : within_target,
