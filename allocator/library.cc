@@ -123,10 +123,6 @@ absl::StatusOr<DeviceAllocator*> Library::MakeAllocatorSlow(DeviceIndex device) 
         absl::StrCat("device ", device, " does not exist; there are ", devices, ", from 0 on"));
   }
   OFFCUT_ASSIGN_OR_RETURN(const DeviceProperties properties, driver_->GetProperties(device));
-  if (!properties.virtual_memory && *config_.layout() != LayoutKind::kSegments) {
-    Tell(absl::StrCat("device ", device, " (", properties.name,
-                      ") has no virtual memory management: the segments layout is used there"));
-  }
   std::vector<EventSink*> sinks;
   if (recorder_ != nullptr) {
     const absl::StatusOr<EventSink*> sink =

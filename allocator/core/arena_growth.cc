@@ -127,19 +127,16 @@ absl::Status ArenaLayout::MakeRoomSlow(ArenaPool& pool, Bytes requested, const S
   OFFCUT_ASSIGN_OR_RETURN(Site site, FindSiteSlow(pool, set, GrowthFor(requested)));
   const Bytes granularity = context_.properties.granularity;
   Bytes missing = site.window.missing_bytes;
-  const auto shortage = [&missing](const std::vector<Donor>& donors, Bytes granule) {
-    return missing - donors.size() * granule;
-  };
   std::vector<Donor> donors;
+  const auto shortage = [&] { return missing - donors.size() * granularity; };
   if (supply.may_move && missing > supply.preferred_new) {
     const Bytes to_move = RoundUp(missing - supply.preferred_new, granularity);
     donors = ChooseDonors(pool, site, to_move / granularity);
   }
-  if (shortage(donors, granularity) > supply.most_new) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("growing by ", FormatBytes(shortage(donors, granularity)), " beyond ",
-                     FormatBytes(context_.reserved_bytes()), " would pass ",
-                     FormatBytes(supply.most_new), " of room"));
+  if (shortage() > supply.most_new) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "growing by ", FormatBytes(shortage()), " beyond ", FormatBytes(context_.reserved_bytes()),
+        " would pass ", FormatBytes(supply.most_new), " of room"));
   }
   const absl::Status filled = FillSlow(pool, site, donors);
   if (!absl::IsResourceExhausted(filled) || !supply.may_move) return filled;
@@ -148,7 +145,7 @@ absl::Status ArenaLayout::MakeRoomSlow(ArenaPool& pool, Bytes requested, const S
   OFFCUT_ASSIGN_OR_RETURN(site, FindSiteSlow(pool, set, GrowthFor(requested)));
   missing = site.window.missing_bytes;
   donors = ChooseDonors(pool, site, missing / granularity);
-  if (shortage(donors, granularity) > 0) return filled;
+  if (shortage() > 0) return filled;
   return FillSlow(pool, site, donors);
 }
 

@@ -20,9 +20,15 @@ absl::StatusOr<std::unique_ptr<DeviceAllocator>> DeviceAllocator::Create(
   OFFCUT_ASSIGN_OR_RETURN(LayoutKind layout, config.layout());
   OFFCUT_RETURN_IF_ERROR(driver.Initialize());
   OFFCUT_ASSIGN_OR_RETURN(DeviceProperties properties, driver.GetProperties(device));
-  if (!properties.virtual_memory) layout = LayoutKind::kSegments;
+  std::string notice;
+  if (!properties.virtual_memory && layout != LayoutKind::kSegments) {
+    notice = absl::StrCat("device ", device, " (", properties.name,
+                          ") has no virtual memory management: the segments layout is used there");
+    layout = LayoutKind::kSegments;
+  }
   std::unique_ptr<DeviceAllocator> allocator(new DeviceAllocator(
       driver, device, std::move(properties), layout, clock, address_map, config, std::move(sinks)));
+  allocator->notice_ = std::move(notice);
   allocator->SetLimit(limit);
   absl::MutexLock lock(&allocator->mutex_);
   if (layout != LayoutKind::kSegments) {

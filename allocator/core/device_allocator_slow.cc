@@ -13,6 +13,7 @@
 #include "allocator/core/timed_call.h"
 
 namespace offcut {
+
 absl::StatusOr<Block*> DeviceAllocator::ClimbReclaimLadderSlow(Pool& pool, Bytes requested) {
   absl::Status cause;
   NoteLargestLive();
