@@ -21,13 +21,12 @@ void Tell(absl::string_view message) {
   std::fprintf(stderr, "offcut: %.*s\n", static_cast<int>(message.size()), message.data());
 }
 
-Library* library = nullptr;  // for the handlers of fork and exit; set once Get has returned
-
 }  // namespace
 
+std::atomic<Library*> Library::instance_{nullptr};
 std::atomic<bool> Library::in_forked_child_{false};
 
-Library& Library::Get() {
+Library& Library::MakeSlow() {
   static Library* const instance = new Library();
   return *instance;
 }
@@ -36,10 +35,10 @@ Library::Library() : driver_(std::make_unique<CudaDriver>()), pid_(getpid()) {
   fractions_.fill(-1.0);
   ReadOptions();
   StartRecording();
-  library = this;
+  instance_.store(this, std::memory_order_release);
   pthread_atfork(nullptr, nullptr, &Library::AfterForkInChild);
   std::atexit([] {
-    if (getpid() == library->pid_) library->EndRecording();
+    if (Library& library = Get(); getpid() == library.pid_) library.EndRecording();
   });
 }
 
@@ -93,21 +92,15 @@ void Library::FlushRecording() {
 }
 
 void Library::AfterForkInChild() {
+  Library& library = Get();
   bool in_use = false;
-  library->ForEachAllocator([&](DeviceAllocator&) { in_use = true; });
+  library.ForEachAllocator([&](DeviceAllocator&) { in_use = true; });
   // A parent that has not used CUDA leaves the child free to.
   if (in_use) in_forked_child_.store(true, std::memory_order_relaxed);
   // Another thread of the parent may have held the lock, and no thread of the child will open it.
-  if (Recorder* const recorder = library->recorder_for_fork_; recorder != nullptr) {
+  if (Recorder* const recorder = library.recorder_for_fork_; recorder != nullptr) {
     recorder->DetachInChild();
   }
-}
-
-absl::StatusOr<DeviceAllocator*> Library::AllocatorFor(DeviceIndex device) {
-  if (DeviceAllocator* const allocator = FindAllocator(device); allocator != nullptr) {
-    return allocator;
-  }
-  return MakeAllocatorSlow(device);
 }
 
 absl::StatusOr<DeviceAllocator*> Library::MakeAllocatorSlow(DeviceIndex device) {

@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/base/optimization.h"
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -33,7 +34,10 @@ namespace offcut {
 class Library {
  public:
   // The first call reads the environment and starts the recording; it does not touch CUDA.
-  static Library& Get();
+  static Library& Get() {
+    Library* const library = instance_.load(std::memory_order_acquire);
+    return ABSL_PREDICT_TRUE(library != nullptr) ? *library : MakeSlow();
+  }
 
   // What was wrong with the environment, or OK. Told on stderr once, by Get.
   const absl::Status& start_status() const { return start_status_; }
@@ -41,7 +45,13 @@ class Library {
 
   // The allocator of a device, made at the first call. InvalidArgument for a device that does not
   // exist; Unimplemented if the options ask for a layout that is not built yet.
-  absl::StatusOr<DeviceAllocator*> AllocatorFor(DeviceIndex device);
+  absl::StatusOr<DeviceAllocator*> AllocatorFor(DeviceIndex device) {
+    if (DeviceAllocator* const allocator = FindAllocator(device);
+        ABSL_PREDICT_TRUE(allocator != nullptr)) {
+      return allocator;
+    }
+    return MakeAllocatorSlow(device);
+  }
   // The allocator of a device in use, or nullptr.
   DeviceAllocator* FindAllocator(DeviceIndex device) const {
     if (device < 0 || device >= kMaxDevices) return nullptr;
@@ -76,6 +86,7 @@ class Library {
  private:
   static constexpr DeviceIndex kMaxDevices = 64;
 
+  static Library& MakeSlow();
   Library();
   void ReadOptions();
   void StartRecording();
@@ -84,6 +95,7 @@ class Library {
   absl::StatusOr<DeviceAllocator*> MakeAllocatorSlow(DeviceIndex device);
   Bytes LimitFor(double fraction, Bytes device_total) const;
 
+  static std::atomic<Library*> instance_;  // set once there is one; never destroyed
   static std::atomic<bool> in_forked_child_;
 
   absl::Status start_status_;

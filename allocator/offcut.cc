@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/optimization.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -54,9 +55,13 @@ offcut_status StatusCode(absl::StatusCode code) {
   }
 }
 
-offcut_status Return(const absl::Status& status) {
-  if (!status.ok()) LastError() = std::string(status.message());
+offcut_status ReturnErrorSlow(const absl::Status& status) {
+  LastError() = std::string(status.message());
   return StatusCode(status.code());
+}
+
+offcut_status Return(const absl::Status& status) {
+  return ABSL_PREDICT_TRUE(status.ok()) ? OFFCUT_OK : ReturnErrorSlow(status);
 }
 
 DevicePtr AddressOf(const void* pointer) { return reinterpret_cast<DevicePtr>(pointer); }
@@ -70,9 +75,9 @@ absl::Status ForkedChildError() {
 absl::StatusOr<DevicePtr> Allocate(int device, offcut_stream stream, size_t size) {
   if (Library::InForkedChild()) return ForkedChildError();
   absl::StatusOr<DeviceAllocator*> allocator = Library::Get().AllocatorFor(device);
-  if (!allocator.ok()) return allocator.status();
+  if (ABSL_PREDICT_FALSE(!allocator.ok())) return allocator.status();
   absl::StatusOr<DevicePtr> address = (*allocator)->Allocate(stream, size);
-  if (absl::IsResourceExhausted(address.status())) {
+  if (ABSL_PREDICT_FALSE(absl::IsResourceExhausted(address.status()))) {
     LastReport() = std::string(address.status().message());
   }
   return address;
@@ -161,7 +166,7 @@ offcut_status offcut_allocate(int device, offcut_stream stream, size_t size, voi
   *out = nullptr;
   if (size == 0) return OFFCUT_OK;
   const absl::StatusOr<offcut::DevicePtr> address = offcut::Allocate(device, stream, size);
-  if (!address.ok()) return offcut::Return(address.status());
+  if (ABSL_PREDICT_FALSE(!address.ok())) return offcut::ReturnErrorSlow(address.status());
   *out = reinterpret_cast<void*>(*address);
   return OFFCUT_OK;
 }

@@ -30,7 +30,7 @@ absl::StatusOr<std::unique_ptr<DeviceAllocator>> DeviceAllocator::Create(
       driver, device, std::move(properties), layout, clock, address_map, config, std::move(sinks)));
   allocator->notice_ = std::move(notice);
   allocator->SetLimit(limit);
-  absl::MutexLock lock(&allocator->mutex_);
+  DeviceMutexLock lock(&allocator->mutex_);
   if (layout != LayoutKind::kSegments) {
     // A device that grants none, or cannot say, gets plain memory.
     allocator->granules_.SetFlags(GrantedMemoryFlags(driver, device).value_or(MemoryFlags()));
@@ -79,7 +79,7 @@ DeviceAllocator::DeviceAllocator(Driver& driver, DeviceIndex device, DevicePrope
 }
 
 DeviceAllocator::~DeviceAllocator() {
-  absl::MutexLock lock(&mutex_);
+  DeviceMutexLock lock(&mutex_);
   // What the driver refuses now stays with the process.
   driver_.SynchronizeDevice(device_).IgnoreError();
   taken_.ForEach([](DevicePtr, Block* block) { delete block->uses; });
@@ -88,7 +88,8 @@ DeviceAllocator::~DeviceAllocator() {
 
 // --- The hot path --------------------------------------------------------------------------------
 
-inline void DeviceAllocator::EmitBlock(EventKind kind, const Block& block) {
+ABSL_ATTRIBUTE_ALWAYS_INLINE inline void DeviceAllocator::EmitBlock(EventKind kind,
+                                                                    const Block& block) {
   emitter_.EmitInline({.address = block.address,
                        .bytes = block.requested,
                        .extra = static_cast<uint32_t>(block.size / kBlockAlignment),
@@ -96,8 +97,17 @@ inline void DeviceAllocator::EmitBlock(EventKind kind, const Block& block) {
                        .kind = kind});
 }
 
+inline absl::StatusOr<Pool*> DeviceAllocator::PoolFor(StreamHandle handle) {
+  const StreamLedger::Stream* const stream = streams_.FindLast(handle);
+  if (ABSL_PREDICT_TRUE(stream != nullptr && !private_pools_.has_routes() &&
+                        stream->index < pool_of_stream_.size())) {
+    if (Pool* const pool = pool_of_stream_[stream->index]; pool != nullptr) return pool;
+  }
+  return PoolForSlow(handle);
+}
+
 absl::StatusOr<DevicePtr> DeviceAllocator::Allocate(StreamHandle stream, Bytes requested) {
-  absl::MutexLock lock(&mutex_);
+  DeviceMutexLock lock(&mutex_);
   OFFCUT_ASSIGN_OR_RETURN(Pool* const pool, PoolFor(stream));
   if (ABSL_PREDICT_FALSE(requested == 0 || requested > policy::kRequestMax)) {
     return FailSlow(*pool, requested, absl::OutOfRangeError("no device has as much memory"));
@@ -119,7 +129,7 @@ void DeviceAllocator::EnterBlock(Block* block, Bytes requested) {
 }
 
 absl::Status DeviceAllocator::Free(DevicePtr address) {
-  absl::MutexLock lock(&mutex_);
+  DeviceMutexLock lock(&mutex_);
   Block* const block = taken_.Find(address);
   if (ABSL_PREDICT_FALSE(block == nullptr || block->state != BlockState::kLive)) {
     return InvalidFreeSlow(address);
@@ -149,9 +159,9 @@ void DeviceAllocator::FinishPendingFree(Block* block) {
   block->pool->layout.GiveBack(block, epoch);
 }
 
-absl::StatusOr<Pool*> DeviceAllocator::PoolFor(StreamHandle handle) {
+absl::StatusOr<Pool*> DeviceAllocator::PoolForSlow(StreamHandle handle) {
   OFFCUT_ASSIGN_OR_RETURN(StreamLedger::Stream* const stream, streams_.Find(handle));
-  if (ABSL_PREDICT_FALSE(private_pools_.has_routes())) {
+  if (private_pools_.has_routes()) {
     OFFCUT_ASSIGN_OR_RETURN(PrivatePool* const owner, private_pools_.FindRoute(handle));
     if (owner != nullptr) return PrivatePoolFor(*owner, *stream);
   }
@@ -186,7 +196,7 @@ Pool* DeviceAllocator::AddPool(Layout& layout, StreamLedger::Stream& stream, Pri
 // --- The rest ---------------------------------------------------------------------------------
 
 Bytes DeviceAllocator::EmptyCache() {
-  absl::MutexLock lock(&mutex_);
+  DeviceMutexLock lock(&mutex_);
   const Bytes released = WaitForDeviceSlow().ok() ? ReleaseAllIdle() : 0;
   emitter_.Emit({.bytes = released, .kind = EventKind::kCacheEmptied});
   return released;
@@ -202,7 +212,7 @@ absl::Status DeviceAllocator::InvalidFreeSlow(DevicePtr address) {
 }
 
 absl::Status DeviceAllocator::RecordStream(DevicePtr address, StreamHandle handle) {
-  absl::MutexLock lock(&mutex_);
+  DeviceMutexLock lock(&mutex_);
   Block* const found = taken_.Find(address);
   if (found == nullptr || found->state != BlockState::kLive) {
     return absl::InvalidArgumentError(
@@ -226,18 +236,18 @@ absl::Status DeviceAllocator::RecordStream(DevicePtr address, StreamHandle handl
 }
 
 absl::Status DeviceAllocator::OpenTo(DeviceIndex peer) {
-  absl::MutexLock lock(&mutex_);
+  DeviceMutexLock lock(&mutex_);
   return default_layout().OpenTo(peer);
 }
 
 void DeviceAllocator::SetLimit(Bytes limit) {
-  absl::MutexLock lock(&mutex_);
+  DeviceMutexLock lock(&mutex_);
   context_.limit = limit;
   emitter_.Emit({.bytes = limit, .kind = EventKind::kLimitSet});
 }
 
 absl::StatusOr<BlockInfo> DeviceAllocator::FindBlock(DevicePtr address) const {
-  absl::MutexLock lock(&mutex_);
+  DeviceMutexLock lock(&mutex_);
   const Block* found = taken_.Find(address);
   if (found == nullptr) {
     // An address within a block: rare enough to look at them all.
@@ -260,7 +270,7 @@ absl::StatusOr<BlockInfo> DeviceAllocator::FindBlock(DevicePtr address) const {
 }
 
 Bytes DeviceAllocator::LargestFreeBlock() const {
-  absl::MutexLock lock(&mutex_);
+  DeviceMutexLock lock(&mutex_);
   Bytes largest = 0;
   for (const std::unique_ptr<Pool>& pool : pools_) {
     largest = std::max(largest, pool->layout.LargestFree(*pool));
@@ -269,39 +279,39 @@ Bytes DeviceAllocator::LargestFreeBlock() const {
 }
 
 Counters DeviceAllocator::counters() const {
-  absl::MutexLock lock(&mutex_);
+  DeviceMutexLock lock(&mutex_);
   return emitter_.counters();
 }
 
 void DeviceAllocator::ResetPeaks() {
-  absl::MutexLock lock(&mutex_);
+  DeviceMutexLock lock(&mutex_);
   NoteLargestLive();
   emitter_.Emit({.kind = EventKind::kPeaksReset});
 }
 
 void DeviceAllocator::ResetTotals() {
-  absl::MutexLock lock(&mutex_);
+  DeviceMutexLock lock(&mutex_);
   emitter_.Emit({.kind = EventKind::kTotalsReset});
 }
 
 void DeviceAllocator::RemoveSinks() {
-  absl::MutexLock lock(&mutex_);
+  DeviceMutexLock lock(&mutex_);
   emitter_.RemoveSinks();
 }
 
 void DeviceAllocator::MarkStep(uint64_t number) {
-  absl::MutexLock lock(&mutex_);
+  DeviceMutexLock lock(&mutex_);
   emitter_.Emit({.bytes = number, .kind = EventKind::kStepMarked});
 }
 
 Accounting DeviceAllocator::Account() {
-  absl::MutexLock lock(&mutex_);
+  DeviceMutexLock lock(&mutex_);
   const Bytes device_used = context_.SampleDeviceUsed();
   return ViewLocked().Account(device_used);
 }
 
 StateView DeviceAllocator::View() const {
-  absl::MutexLock lock(&mutex_);
+  DeviceMutexLock lock(&mutex_);
   return ViewLocked();
 }
 

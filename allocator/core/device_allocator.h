@@ -23,13 +23,13 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "allocator/base/clock.h"
 #include "allocator/base/units.h"
 #include "allocator/config/config.h"
 #include "allocator/core/address_map.h"
 #include "allocator/core/block.h"
 #include "allocator/core/block_table.h"
+#include "allocator/core/device_mutex.h"
 #include "allocator/core/layout.h"
 #include "allocator/core/pool.h"
 #include "allocator/core/pool_checkpoint.h"
@@ -140,6 +140,7 @@ class DeviceAllocator {
 
   // --- Serving a request ---
   absl::StatusOr<Pool*> PoolFor(StreamHandle stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<Pool*> PoolForSlow(StreamHandle stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Layout& default_layout() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return *layouts_.front(); }
   Layout& private_layout() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return *layouts_.back(); }
   Pool* AddPool(Layout& layout, StreamLedger::Stream& stream, PrivatePool* owner)
@@ -193,7 +194,7 @@ class DeviceAllocator {
   std::string notice_;  // written by Create
   AddressMap& address_map_;
 
-  mutable absl::Mutex mutex_;
+  mutable DeviceMutex mutex_;
   Emitter emitter_ ABSL_GUARDED_BY(mutex_);
   BlockStore blocks_ ABSL_GUARDED_BY(mutex_);
   GranulePool granules_ ABSL_GUARDED_BY(mutex_);

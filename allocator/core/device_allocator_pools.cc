@@ -15,32 +15,32 @@ namespace offcut {
 // --- Uses and routes -----------------------------------------------------------------------------
 
 absl::Status DeviceAllocator::RetainPool(PrivatePoolId id) {
-  absl::MutexLock lock(&mutex_);
+  DeviceMutexLock lock(&mutex_);
   return private_pools_.Retain(id).status();
 }
 
 absl::Status DeviceAllocator::ReleasePool(PrivatePoolId id) {
-  absl::MutexLock lock(&mutex_);
+  DeviceMutexLock lock(&mutex_);
   OFFCUT_RETURN_IF_ERROR(private_pools_.Release(id));
   RemoveReleasedPools();
   return absl::OkStatus();
 }
 
 uint32_t DeviceAllocator::PoolUseCount(PrivatePoolId id) const {
-  absl::MutexLock lock(&mutex_);
+  DeviceMutexLock lock(&mutex_);
   const absl::StatusOr<PrivatePool*> pool = private_pools_.Find(id);
   return pool.ok() ? (*pool)->uses : 0;
 }
 
 absl::Status DeviceAllocator::SetNoSplit(PrivatePoolId id) {
-  absl::MutexLock lock(&mutex_);
+  DeviceMutexLock lock(&mutex_);
   OFFCUT_ASSIGN_OR_RETURN(PrivatePool* const pool, private_pools_.Find(id));
   pool->no_split = true;
   return absl::OkStatus();
 }
 
 absl::Status DeviceAllocator::SetUseOnOom(PrivatePoolId id, bool use) {
-  absl::MutexLock lock(&mutex_);
+  DeviceMutexLock lock(&mutex_);
   OFFCUT_ASSIGN_OR_RETURN(PrivatePool* const pool, private_pools_.Find(id));
   pool->use_on_oom = use;
   return absl::OkStatus();
@@ -48,7 +48,7 @@ absl::Status DeviceAllocator::SetUseOnOom(PrivatePoolId id, bool use) {
 
 absl::Status DeviceAllocator::BeginAllocateToPool(PrivatePoolId id, StreamHandle stream,
                                                   PrivatePools::Filter filter) {
-  absl::MutexLock lock(&mutex_);
+  DeviceMutexLock lock(&mutex_);
   OFFCUT_RETURN_IF_ERROR(streams_.Find(stream).status());
   return private_pools_.BeginRoute(id, std::move(filter));
 }
@@ -56,7 +56,7 @@ absl::Status DeviceAllocator::BeginAllocateToPool(PrivatePoolId id, StreamHandle
 absl::Status DeviceAllocator::EndAllocateToPool(PrivatePoolId id) {
   // Outlives the lock.
   absl::StatusOr<PrivatePools::Filter> filter;
-  absl::MutexLock lock(&mutex_);
+  DeviceMutexLock lock(&mutex_);
   filter = private_pools_.EndRoute(id);
   RemoveReleasedPools();
   return filter.status();
@@ -86,7 +86,7 @@ Block* DeviceAllocator::TakeOnOomSlow(const Pool& pool, Bytes requested) {
 
 absl::StatusOr<bool> DeviceAllocator::HasLiveBlocks(PrivatePoolId id,
                                                     absl::Span<const DevicePtr> addresses) const {
-  absl::MutexLock lock(&mutex_);
+  DeviceMutexLock lock(&mutex_);
   OFFCUT_ASSIGN_OR_RETURN(const PrivatePool* const pool, private_pools_.Find(id));
   const std::set<DevicePtr> expected(addresses.begin(), addresses.end());
   size_t live = 0;
@@ -122,7 +122,7 @@ absl::StatusOr<std::vector<Block*>> DeviceAllocator::SegmentsForCheckpoint(Priva
 }
 
 absl::StatusOr<PoolCheckpoint> DeviceAllocator::TakeCheckpoint(PrivatePoolId id) {
-  absl::MutexLock lock(&mutex_);
+  DeviceMutexLock lock(&mutex_);
   OFFCUT_ASSIGN_OR_RETURN(const std::vector<Block*> segments, SegmentsForCheckpoint(id));
   PoolCheckpoint checkpoint = {.pool = id};
   for (const Block* const first : segments) {
@@ -139,7 +139,7 @@ absl::StatusOr<PoolCheckpoint> DeviceAllocator::TakeCheckpoint(PrivatePoolId id)
 
 absl::StatusOr<RestoredBlocks> DeviceAllocator::RestoreCheckpoint(
     const PoolCheckpoint& checkpoint) {
-  absl::MutexLock lock(&mutex_);
+  DeviceMutexLock lock(&mutex_);
   OFFCUT_ASSIGN_OR_RETURN(const std::vector<Block*> segments,
                           SegmentsForCheckpoint(checkpoint.pool));
   std::map<DevicePtr, std::pair<Block*, Bytes>> by_address;
@@ -192,7 +192,7 @@ absl::StatusOr<RestoredBlocks> DeviceAllocator::RestoreCheckpoint(
 // --- Giving memory back --------------------------------------------------------------------------
 
 Bytes DeviceAllocator::EmptyCacheOf(PrivatePoolId id) {
-  absl::MutexLock lock(&mutex_);
+  DeviceMutexLock lock(&mutex_);
   Bytes released = 0;
   if (!private_pools_.Released(&id).empty() && WaitForDeviceSlow().ok()) {
     for (const PrivatePool* const owner : private_pools_.Released(&id)) {
@@ -227,7 +227,7 @@ void DeviceAllocator::RemoveReleasedPools() {
 }
 
 void DeviceAllocator::SetFreeMemoryCallback(std::function<bool()> callback) {
-  absl::MutexLock lock(&mutex_);
+  DeviceMutexLock lock(&mutex_);
   free_memory_callback_ = std::move(callback);
 }
 

@@ -73,11 +73,12 @@ class StreamLedger {
   // The stream behind a handle; seen for the first time, it gets an index and is stated as an
   // event.
   absl::StatusOr<Stream*> Find(StreamHandle handle) {
-    // Most requests are for the stream of the one before.
-    if (ABSL_PREDICT_TRUE(last_found_ != nullptr && handle == last_found_->handle)) {
-      return last_found_;
-    }
+    if (Stream* const stream = FindLast(handle); stream != nullptr) return stream;
     return FindAmongAll(handle);
+  }
+  // The same, if it is the one found before, as it is for most requests; nullptr if not.
+  Stream* FindLast(StreamHandle handle) const {
+    return last_found_ != nullptr && handle == last_found_->handle ? last_found_ : nullptr;
   }
 
   // Whether work on the stream is being captured; of the legacy stream, whether a capture of a
