@@ -42,6 +42,7 @@ class Library {
   // What was wrong with the environment, or OK. Told on stderr once, by Get.
   const absl::Status& start_status() const { return start_status_; }
   const std::string& options_json() const { return options_json_; }
+  const Config& config() const { return config_; }
 
   // The allocator of a device, made at the first call. InvalidArgument for a device that does not
   // exist; Unimplemented if the options ask for a layout that is not built yet.

@@ -118,6 +118,19 @@ offcut_counters ToC(const Counters& counters) {
   return out;
 }
 
+offcut_segment_counters ToC(const SegmentCounters& counters) {
+  offcut_segment_counters out = {};
+  for (size_t i = 0; i < counters.segments.size(); ++i) {
+    out.segments[i] = ToC(counters.segments[i]);
+    out.remainders[i] = ToC(counters.remainders[i]);
+    out.remainder_bytes[i] = ToC(counters.remainder_bytes[i]);
+  }
+  out.oversize_blocks = ToC(counters.oversize_blocks);
+  out.oversize_segments = ToC(counters.oversize_segments);
+  out.max_split_bytes = counters.max_split_bytes;
+  return out;
+}
+
 // The allocator of a device in use; `*status` if there is none. A device that exists but is not in
 // use is no error.
 DeviceAllocator* InUse(int device, offcut_status* status) {
@@ -173,14 +186,14 @@ offcut_status offcut_allocate(int device, offcut_stream stream, size_t size, voi
 
 offcut_status offcut_deallocate(void* pointer) { return offcut::Return(offcut::Free(pointer)); }
 
-offcut_status offcut_record_stream(void* pointer, int device, offcut_stream stream) {
+offcut_status offcut_record_stream(void* pointer, offcut_stream stream) {
   if (Library::InForkedChild()) return offcut::Return(offcut::ForkedChildError());
   DeviceAllocator* const owner = Library::Get().FindAllocatorOf(offcut::AddressOf(pointer));
   if (owner == nullptr) {
     return offcut::Return(absl::InvalidArgumentError(
         absl::StrCat("0x", absl::Hex(offcut::AddressOf(pointer)), " was never handed out")));
   }
-  return offcut::Return(owner->RecordStream(offcut::AddressOf(pointer), device, stream));
+  return offcut::Return(owner->RecordStream(offcut::AddressOf(pointer), stream));
 }
 
 offcut_status offcut_find_block(const void* pointer, offcut_block* out) {
@@ -362,6 +375,18 @@ offcut_status offcut_get_counters(int device, offcut_counters* out) {
   offcut_status status;
   if (DeviceAllocator* const allocator = offcut::InUse(device, &status)) {
     *out = offcut::ToC(allocator->counters());
+  }
+  return status;
+}
+
+offcut_status offcut_get_segment_counters(int device, offcut_segment_counters* out) {
+  *out = {};
+  offcut_status status;
+  DeviceAllocator* const allocator = offcut::InUse(device, &status);
+  if (allocator != nullptr) {
+    *out = offcut::ToC(allocator->segment_counters());
+  } else {
+    out->max_split_bytes = Library::Get().config().max_split_size_mb().bytes();
   }
   return status;
 }

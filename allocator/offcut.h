@@ -98,9 +98,9 @@ OFFCUT_API offcut_status offcut_allocate(int device, offcut_stream stream, size_
 /* As offcut_free; OFFCUT_INVALID_ARGUMENT for a pointer that is no live block. */
 OFFCUT_API offcut_status offcut_deallocate(void* pointer);
 
-/* The block is also used on `stream` of `device`, its own or a peer: once freed, it is reused only
- * after that stream has passed the free. A no-op for the stream it was allocated for. */
-OFFCUT_API offcut_status offcut_record_stream(void* pointer, int device, offcut_stream stream);
+/* The block is also used on `stream`: once freed, it is reused only after that stream has passed
+ * the free. A no-op for the stream it was allocated for. */
+OFFCUT_API offcut_status offcut_record_stream(void* pointer, offcut_stream stream);
 
 typedef struct offcut_block {
   void* address;    /* start of the block */
@@ -229,8 +229,22 @@ typedef struct offcut_counters {
 
 /* All zero for a device on which nothing was allocated yet. */
 OFFCUT_API offcut_status offcut_get_counters(int device, offcut_counters* out);
+/* Of these and of the segments' counters. */
 OFFCUT_API offcut_status offcut_reset_peaks(int device);
 OFFCUT_API offcut_status offcut_reset_totals(int device);
+
+/* What PyTorch counts of segments: of all memory in the segments layout, else of private pools,
+ * which are always made of segments. */
+typedef struct offcut_segment_counters {
+  offcut_gauge segments[3];        /* held; [OFFCUT_SMALL]: those for small requests */
+  offcut_gauge remainders[3];      /* free blocks of segments that hold other blocks too ... */
+  offcut_gauge remainder_bytes[3]; /* ... which therefore cannot go back to the driver */
+  offcut_gauge oversize_blocks;    /* that the program holds, of at least max_split_bytes */
+  offcut_gauge oversize_segments;  /* of at least max_split_bytes */
+  size_t max_split_bytes;          /* max_split_size_mb; SIZE_MAX: none */
+} offcut_segment_counters;
+/* All zero for a device on which nothing was allocated yet, but for max_split_bytes. */
+OFFCUT_API offcut_status offcut_get_segment_counters(int device, offcut_segment_counters* out);
 
 /* Where the device's memory is; the terms of allocator/README.md, which add up:
  * live + rounding + pending + private_pools_free + pinned + idle + driver_pool_free = reserved,

@@ -279,6 +279,37 @@ absl::Status AuditCounters(const StateView& view) {
                 static_cast<int64_t>(view.reserved_bytes));
 }
 
+// What the segments layout counts as it goes, the segments say too.
+absl::Status AuditSegmentCounters(const StateView& view) {
+  SegmentCounters due;
+  const Bytes oversize = view.segment_counters.max_split_bytes;
+  for (const StateView::ArenaView& arena : view.arenas) {
+    if (!arena.segment || arena.tiles.front().state == BlockState::kOld) continue;
+    const SizeClassOf size_class = arena.small ? SizeClassOf::kSmall : SizeClassOf::kLarge;
+    Rise(due.segments, size_class, 1);
+    if (arena.bytes >= oversize) due.oversize_segments.Rise(1);
+    for (const StateView::Tile& tile : arena.tiles) {
+      if (tile.state == BlockState::kLive && tile.size >= oversize) due.oversize_blocks.Rise(1);
+      if (tile.state != BlockState::kFree || arena.tiles.size() == 1) continue;
+      Rise(due.remainders, size_class, 1);
+      Rise(due.remainder_bytes, size_class, tile.size);
+    }
+  }
+  std::vector<int64_t> currents;
+  due.ForEachGauge([&](const Gauge& gauge) { currents.push_back(gauge.current); });
+  SegmentCounters counted = view.segment_counters;
+  size_t i = 0;
+  absl::Status status;
+  counted.ForEachGauge([&](const Gauge& gauge) {
+    if (gauge.current != currents[i]) {
+      status.Update(Broken(absl::StrCat("the segments' counter number ", i, " is ", gauge.current,
+                                        ", the segments say ", currents[i])));
+    }
+    ++i;
+  });
+  return status;
+}
+
 // Every byte that we hold is accounted for once.
 absl::Status AuditAccounting(const StateView& view) {
   const Accounting sum = view.Account(view.reserved_bytes);
@@ -304,6 +335,7 @@ absl::Status Audit(const StateView& view) {
   OFFCUT_RETURN_IF_ERROR(AuditTaken(view));
   OFFCUT_RETURN_IF_ERROR(AuditGranules(view));
   OFFCUT_RETURN_IF_ERROR(AuditCounters(view));
+  OFFCUT_RETURN_IF_ERROR(AuditSegmentCounters(view));
   return AuditAccounting(view);
 }
 

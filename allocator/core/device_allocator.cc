@@ -137,6 +137,7 @@ absl::Status DeviceAllocator::Free(DevicePtr address) {
   if (block->uses != nullptr) {
     block->state = BlockState::kPending;
     EmitBlock(EventKind::kBlockFreePended, *block);
+    block->pool->layout.NotePending(*block);
     block->uses->epoch = block->pool->stream.epoch;
     streams_.Pend(block);
     return absl::OkStatus();
@@ -211,8 +212,7 @@ absl::Status DeviceAllocator::InvalidFreeSlow(DevicePtr address) {
                    ours ? "; was it freed before?" : ", and was never handed out"));
 }
 
-absl::Status DeviceAllocator::RecordStream(DevicePtr address, DeviceIndex device,
-                                           StreamHandle handle) {
+absl::Status DeviceAllocator::RecordStream(DevicePtr address, StreamHandle handle) {
   DeviceMutexLock lock(&mutex_);
   Block* const found = taken_.Find(address);
   if (found == nullptr || found->state != BlockState::kLive) {
@@ -220,8 +220,7 @@ absl::Status DeviceAllocator::RecordStream(DevicePtr address, DeviceIndex device
         absl::StrCat("0x", absl::Hex(address), " is not the start of a live block"));
   }
   Block& block = *found;
-  OFFCUT_ASSIGN_OR_RETURN(const StreamLedger::Stream* const stream,
-                          streams_.FindOn(device, handle));
+  OFFCUT_ASSIGN_OR_RETURN(const StreamLedger::Stream* const stream, streams_.Find(handle));
   if (stream == &block.pool->stream) return absl::OkStatus();
   // PyTorch captures within a route; of any other capture the use is awaited, which is safe too.
   bool captured = false;
@@ -285,14 +284,21 @@ Counters DeviceAllocator::counters() const {
   return emitter_.counters();
 }
 
+SegmentCounters DeviceAllocator::segment_counters() const {
+  DeviceMutexLock lock(&mutex_);
+  return context_.segment_counters;
+}
+
 void DeviceAllocator::ResetPeaks() {
   DeviceMutexLock lock(&mutex_);
+  context_.segment_counters.ResetPeaks();
   NoteLargestLive();
   emitter_.Emit({.kind = EventKind::kPeaksReset});
 }
 
 void DeviceAllocator::ResetTotals() {
   DeviceMutexLock lock(&mutex_);
+  context_.segment_counters.ResetTotals();
   emitter_.Emit({.kind = EventKind::kTotalsReset});
 }
 
@@ -321,7 +327,8 @@ StateView DeviceAllocator::ViewLocked() const {
   StateView view = {.limit = context_.limit,
                     .reserved_bytes = granules_.reserved_bytes(),
                     .pending_blocks = streams_.pending_blocks(),
-                    .counters = emitter_.counters()};
+                    .counters = emitter_.counters(),
+                    .segment_counters = context_.segment_counters};
   for (const std::unique_ptr<Layout>& layout : layouts_) layout->AddTo(view);
   granules_.ForEach([&](GranuleIndex index, const GranulePool::Granule& granule) {
     view.granules.push_back({.index = index,

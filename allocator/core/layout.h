@@ -25,6 +25,7 @@
 #include "allocator/core/block.h"
 #include "allocator/core/granule_pool.h"
 #include "allocator/core/pool.h"
+#include "allocator/core/segment_counters.h"
 #include "allocator/core/state_view.h"
 #include "allocator/core/stream_ledger.h"
 #include "allocator/driver/driver.h"
@@ -47,6 +48,7 @@ struct LayoutContext {
   bool second_mappings_work = false;  // as a test of the device has shown
   Bytes limit = 0;                    // on reserved memory; kNoLimit: none
   Bytes largest_live = 0;  // the most live bytes there ever were, up to the last slow path
+  SegmentCounters segment_counters{};
 
   Bytes reserved_bytes() const {
     return static_cast<Bytes>(emitter.counters().reserved_bytes[0].current);
@@ -72,6 +74,8 @@ class Layout {
   // Takes back a block that Take gave, freed in `epoch` of its pool's stream: it is free for that
   // stream at once.
   virtual void GiveBack(Block* block, uint64_t epoch) = 0;
+  // The program has freed the block; it comes back later, since other streams still use it.
+  virtual void NotePending(const Block& /*block*/) {}
 
   // --- The slow path ---
   // The steps for a request that Take could not serve, in order; see device_allocator_slow.cc for
@@ -94,6 +98,8 @@ class Layout {
   virtual WaitPlan PlanWait(Pool& /*pool*/, Bytes /*requested*/) { return {}; }
   // Reserved memory by which a request would have to grow, if nothing that is free could serve it.
   virtual Bytes GrowthFor(Bytes requested) const = 0;
+  // Whether the driver itself waits for the device before it takes memory of this layout back.
+  virtual bool ReleaseWaits() const { return false; }
   // Gives memory back to the driver that no block lies in and that the epochs of all streams
   // concerned prove idle. `only`: of this pool; nullptr: of all. Returns the bytes released.
   virtual Bytes ReleaseIdle(const Pool* only) = 0;

@@ -106,6 +106,7 @@ absl::Status SegmentsLayout::GrowSlow(SegmentPool& pool, Bytes requested) {
   const DevicePtr address = context_.granules.granule(granule).mapped_at;
   Block* const tile = enter(granule, address, BlockState::kFree);
   EnterFree(set, tile);
+  CountSegment(bytes, small, /*made=*/true);
   if (const absl::Status entered = context_.address_map.Insert(address, bytes, context_.device);
       !entered.ok()) {
     ReleaseSlow(pool, set, tile);
@@ -128,14 +129,16 @@ std::vector<SegmentsLayout::SegmentPool*> SegmentsLayout::PoolsByStream() const 
 }
 
 Bytes SegmentsLayout::ReleaseSlow(SegmentPool& pool, SegmentSet& set, Block* tile) {
-  // The driver waits for the device before it takes back memory of its own.
-  if (source_ == SegmentSource::kDriver ? InUse(pool) : !pool.IsIdle(tile->epoch)) return 0;
+  if (ReleaseWaits() ? InUse(pool) : !pool.IsIdle(tile->epoch)) return 0;
   const Segment* const segment = tile->segment;
   if (!segment->is_one_block()) return 0;
   const Bytes bytes = segment->bytes;
   if (!context_.granules.FreeSegment(segment->granule, tile->address, pool.index).ok()) return 0;
   context_.address_map.Remove(tile->address, bytes);
-  if (tile->state == BlockState::kFree) set.free.Remove(tile);
+  if (tile->state == BlockState::kFree) {
+    set.free.Remove(tile);
+    CountSegment(bytes, set.small, /*made=*/false);
+  }
   context_.blocks.Delete(tile);
   ForgetSegment(set, segment);
   return bytes;

@@ -9,6 +9,12 @@ namespace offcut {
 
 namespace native = policy::native;
 
+namespace {
+
+SizeClassOf ClassOf(bool small) { return small ? SizeClassOf::kSmall : SizeClassOf::kLarge; }
+
+}  // namespace
+
 SegmentsLayout::SegmentsLayout(LayoutContext& context, SegmentSource source)
     : Layout(context),
       source_(source),
@@ -16,7 +22,9 @@ SegmentsLayout::SegmentsLayout(LayoutContext& context, SegmentSource source)
               .max_non_split_rounding = context.config.max_non_split_rounding_mb().bytes()},
       large_segment_(context.config.large_segment_size_mb().bytes()),
       divisions_(context.config.roundup_power2_divisions().slots),
-      garbage_threshold_(context.config.garbage_collection_threshold()) {}
+      garbage_threshold_(context.config.garbage_collection_threshold()) {
+  context.segment_counters.max_split_bytes = limits_.max_split;
+}
 
 SegmentsLayout::~SegmentsLayout() {
   context_.granules.ReleaseUnmapped();
@@ -57,9 +65,12 @@ Block* SegmentsLayout::Take(Pool& any_pool, Bytes requested) {
 Block* SegmentsLayout::TakeFrom(SegmentPool& pool, SegmentSet& set, Block* tile, Bytes size) {
   set.free.Remove(tile);
   const bool no_split = pool.private_pool != nullptr && pool.private_pool->no_split;
+  Block* rest = nullptr;
   if (!no_split && native::ShouldSplit(tile->size, size, set.small, limits_)) {
-    EnterFree(set, context_.blocks.SplitOff(tile, size));
+    rest = context_.blocks.SplitOff(tile, size);
+    EnterFree(set, rest);
   }
+  CountTaken(*tile, rest);
   tile->state = BlockState::kLive;
   return tile;
 }
@@ -71,25 +82,87 @@ void SegmentsLayout::CountSearch(const SegmentPool& pool, const SegmentSet& set)
 void SegmentsLayout::GiveBack(Block* block, uint64_t epoch) {
   SegmentPool& pool = Cast(*block->pool);
   SegmentSet& set = SetOf(pool, block->small);
+  if (block->state == BlockState::kLive) CountFreed(*block);
+  uint64_t joined = 0;
+  Bytes joined_bytes = 0;
   block->requested = 0;
   block->state = BlockState::kFree;
   block->epoch = epoch;
   if (Block* const previous = block->previous;
       previous != nullptr && previous->state == BlockState::kFree) {
     set.free.Remove(previous);
+    ++joined;
+    joined_bytes += previous->size;
     context_.blocks.Absorb(previous, block);
     block = previous;
   }
   if (Block* const next = block->next; next != nullptr && next->state == BlockState::kFree) {
     set.free.Remove(next);
+    ++joined;
+    joined_bytes += next->size;
     context_.blocks.Absorb(block, next);
   }
+  CountJoined(*block, joined, joined_bytes);
   EnterFree(set, block);
 }
+
+void SegmentsLayout::NotePending(const Block& block) { CountFreed(block); }
 
 void SegmentsLayout::EnterFree(SegmentSet& set, Block* tile) {
   tile->free_since = searches_;
   set.free.Insert(tile);
+}
+
+// --- Statistics ----------------------------------------------------------------------------------
+
+void SegmentsLayout::CountTaken(const Block& taken, const Block* rest) {
+  SegmentCounters& counters = context_.segment_counters;
+  const SizeClassOf size_class = ClassOf(taken.small);
+  const bool rest_is_last = rest == nullptr ? taken.next == nullptr : rest->next == nullptr;
+  const bool was_whole_segment = taken.previous == nullptr && rest_is_last;
+  if (rest == nullptr) {
+    if (!was_whole_segment) {
+      Fall(counters.remainders, size_class, 1);
+      Fall(counters.remainder_bytes, size_class, taken.size);
+    }
+  } else if (was_whole_segment) {
+    Rise(counters.remainders, size_class, 1);
+    Rise(counters.remainder_bytes, size_class, rest->size);
+  } else {
+    Fall(counters.remainder_bytes, size_class, taken.size);
+  }
+  if (taken.size >= limits_.max_split) counters.oversize_blocks.Rise(1);
+}
+
+void SegmentsLayout::CountFreed(const Block& block) {
+  if (block.size >= limits_.max_split) context_.segment_counters.oversize_blocks.Fall(1);
+}
+
+void SegmentsLayout::CountJoined(const Block& block, uint64_t joined, Bytes joined_bytes) {
+  SegmentCounters& counters = context_.segment_counters;
+  const SizeClassOf size_class = ClassOf(block.small);
+  const bool remainder = block.previous != nullptr || block.next != nullptr;
+  // The sum of what it takes in and what it becomes, as one change: totals are PyTorch's too.
+  if (remainder) {
+    if (joined == 0) Rise(counters.remainders, size_class, 1);
+    if (joined == 2) Fall(counters.remainders, size_class, 1);
+    Rise(counters.remainder_bytes, size_class, block.size - joined_bytes);
+  } else if (joined > 0) {
+    Fall(counters.remainders, size_class, joined);
+    Fall(counters.remainder_bytes, size_class, joined_bytes);
+  }
+}
+
+void SegmentsLayout::CountSegment(Bytes bytes, bool small, bool made) {
+  SegmentCounters& counters = context_.segment_counters;
+  const bool oversize = bytes >= limits_.max_split;
+  if (made) {
+    Rise(counters.segments, ClassOf(small), 1);
+    if (oversize) counters.oversize_segments.Rise(1);
+  } else {
+    Fall(counters.segments, ClassOf(small), 1);
+    if (oversize) counters.oversize_segments.Fall(1);
+  }
 }
 
 // --- Checkpoints ---------------------------------------------------------------------------------
@@ -111,7 +184,9 @@ std::vector<Block*> SegmentsLayout::Cut(Block* segment, absl::Span<const Bytes> 
   std::vector<Block*> blocks = {segment};
   for (const Bytes size : sizes.first(sizes.size() - 1)) {
     blocks.push_back(context_.blocks.SplitOff(blocks.back(), size));
+    CountTaken(*blocks[blocks.size() - 2], blocks.back());
   }
+  CountTaken(*blocks.back(), nullptr);
   for (Block* const block : blocks) block->state = BlockState::kLive;
   return blocks;
 }
@@ -150,6 +225,7 @@ void SegmentsLayout::AddTo(StateView& view) const {
       for (const std::unique_ptr<Segment>& segment : set->segments) {
         StateView::ArenaView& arena = view.arenas.emplace_back(StateView::ArenaView{
             .small = set->small,
+            .segment = true,
             .base = segment->address(),
             .bytes = segment->bytes,
             .granularity = segment->bytes,

@@ -38,10 +38,12 @@ class SegmentsLayout final : public Layout {
   Block* Take(Pool& pool, Bytes requested) override;
   Block* TakeAfterStep(Pool& pool, Bytes requested) override;
   void GiveBack(Block* block, uint64_t epoch) override;
+  void NotePending(const Block& block) override;
   absl::Span<const ReclaimStep> ladder() const override;
   bool Applies(ReclaimStep step, const Pool& pool, Bytes requested) const override;
   absl::Status TakeStep(ReclaimStep step, Pool& pool, Bytes requested) override;
   Bytes GrowthFor(Bytes requested) const override;
+  bool ReleaseWaits() const override { return source_ == SegmentSource::kDriver; }
   Bytes ReleaseIdle(const Pool* only) override;
   absl::Status OpenTo(DeviceIndex peer) override { return context_.granules.OpenTo(peer); }
   absl::StatusOr<std::vector<Block*>> SegmentsOf(const Pool& pool) const override;
@@ -77,6 +79,15 @@ class SegmentsLayout final : public Layout {
   void CountSearch(const SegmentPool& pool, const SegmentSet& set);
   Block* TakeFrom(SegmentPool& pool, SegmentSet& set, Block* tile, Bytes size);
   void EnterFree(SegmentSet& set, Block* tile);
+
+  // --- Statistics ---
+  // A free block was handed out, whole or its front; `rest` of it stays free.
+  void CountTaken(const Block& taken, const Block* rest);
+  // The block was freed, or is pending.
+  void CountFreed(const Block& block);
+  // A block, free now, has taken in `joined` free blocks of `joined_bytes` in all.
+  void CountJoined(const Block& block, uint64_t joined, Bytes joined_bytes);
+  void CountSegment(Bytes bytes, bool small, bool made);
 
   // --- segments_growth.cc: the slow path ---
   absl::Status GrowSlow(SegmentPool& pool, Bytes requested);

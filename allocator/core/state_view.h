@@ -13,6 +13,7 @@
 #include "allocator/base/units.h"
 #include "allocator/core/arena.h"
 #include "allocator/core/block.h"
+#include "allocator/core/segment_counters.h"
 #include "allocator/events/accounting.h"
 #include "allocator/events/counters.h"
 #include "allocator/events/event.h"
@@ -44,6 +45,7 @@ struct StateView {
   };
   struct ArenaView {
     bool small = false;
+    bool segment = false;  // in one piece, of one pool
     DevicePtr base = 0;
     Bytes bytes = 0;
     Bytes granularity = 0;                // size of its granules
@@ -88,6 +90,7 @@ struct StateView {
   std::vector<GranuleView> granules;  // the granule pool
   std::vector<Taken> taken;           // the table of live and pending blocks, sorted by key
   Counters counters;
+  SegmentCounters segment_counters;
 
   // Where every byte is, by the tiles and the granule pool.
   Accounting Account(Bytes device_used_bytes) const;

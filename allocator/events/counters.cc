@@ -15,16 +15,6 @@ SizeClassOf ClassOfRange(const Event& event) {
   return event.extra != 0 ? SizeClassOf::kSmall : SizeClassOf::kLarge;
 }
 
-void Rise(GaugeBySize& gauge, SizeClassOf size_class, Bytes by) {
-  gauge[static_cast<size_t>(SizeClassOf::kAll)].Rise(static_cast<int64_t>(by));
-  gauge[static_cast<size_t>(size_class)].Rise(static_cast<int64_t>(by));
-}
-
-void Fall(GaugeBySize& gauge, SizeClassOf size_class, Bytes by) {
-  gauge[static_cast<size_t>(SizeClassOf::kAll)].Fall(static_cast<int64_t>(by));
-  gauge[static_cast<size_t>(size_class)].Fall(static_cast<int64_t>(by));
-}
-
 bool IsOutOfMemory(FailureReason reason) {
   return reason == FailureReason::kOutOfMemory || reason == FailureReason::kLimit;
 }

@@ -40,6 +40,15 @@ enum class SizeClassOf : uint8_t { kAll = 0, kSmall = 1, kLarge = 2 };
 // One gauge per SizeClassOf. Invariant: all == small + large, except for peaks.
 using GaugeBySize = std::array<Gauge, 3>;
 
+inline void Rise(GaugeBySize& gauges, SizeClassOf size_class, uint64_t by) {
+  gauges[static_cast<size_t>(SizeClassOf::kAll)].Rise(static_cast<int64_t>(by));
+  gauges[static_cast<size_t>(size_class)].Rise(static_cast<int64_t>(by));
+}
+inline void Fall(GaugeBySize& gauges, SizeClassOf size_class, uint64_t by) {
+  gauges[static_cast<size_t>(SizeClassOf::kAll)].Fall(static_cast<int64_t>(by));
+  gauges[static_cast<size_t>(size_class)].Fall(static_cast<int64_t>(by));
+}
+
 inline constexpr Bytes kSmallBlockMax = kMiB;
 
 constexpr SizeClassOf SizeClassOfBlock(Bytes block_bytes) {

@@ -92,6 +92,8 @@ TEST(AuditTest, FindsEachContradictionThatItLooksFor) {
        "reserved"},
       {"a counter that drifts", [](StateView& v) { v.counters.live_bytes[0].current += 1; },
        "live_bytes"},
+      {"a segment that is not counted",
+       [](StateView& v) { v.segment_counters.segments[0].current += 1; }, "counter number 0"},
       {"a size class that drifts",
        [](StateView& v) { v.counters.allocated_bytes[1].current += 512; }, "allocated_bytes"},
   };

@@ -131,6 +131,35 @@ TEST(SegmentsLayoutTest, ARequestThatAFreeBlockServesAsksNothingOfTheDriver) {
   EXPECT_EQ(world.log.events.size(), events + 4) << "one event for each allocation and each free";
 }
 
+TEST(SegmentsLayoutTest, RemaindersAreCountedAsTheyAreCutAndJoined) {
+  World world(Segments("max_split_size_mb:32"));
+  const auto counters = [&] { return world.allocator->segment_counters(); };
+  EXPECT_EQ(counters().max_split_bytes, 32 * kMiB);
+  const DevicePtr a = world.Allocate(6 * kMiB);
+  EXPECT_EQ(counters().segments[0], (Gauge{.current = 1, .peak = 1, .risen = 1}));
+  EXPECT_EQ(counters().remainders[0], (Gauge{.current = 1, .peak = 1, .risen = 1}));
+  EXPECT_EQ(counters().remainder_bytes[2].current, int64_t{14 * kMiB});
+  const DevicePtr b = world.Allocate(6 * kMiB);
+  EXPECT_EQ(counters().remainders[0].fallen, 0);
+  EXPECT_EQ(counters().remainder_bytes[2].fallen, int64_t{6 * kMiB}) << "a cut of a remainder";
+  world.Free(a);
+  EXPECT_EQ(counters().remainders[2].current, 2);
+  world.Free(b);
+  EXPECT_EQ(counters().remainders[0].current, 0) << "the segment is one block";
+  EXPECT_EQ(counters().remainder_bytes[0].current, 0);
+  const DevicePtr oversize = world.Allocate(40 * kMiB);
+  world.RecordStream(oversize, world.NewStream());
+  EXPECT_EQ(counters().oversize_blocks.current, 1);
+  world.Free(oversize);
+  EXPECT_EQ(counters().oversize_blocks.current, 0) << "at the free, though it is pending";
+  world.allocator->ResetPeaks();
+  world.allocator->ResetTotals();
+  EXPECT_EQ(counters().segments[0], (Gauge{.current = 2, .peak = 2}));
+  world.allocator->EmptyCache();
+  EXPECT_EQ(counters().segments[0].current, 0);
+  EXPECT_EQ(counters().oversize_segments, (Gauge{.peak = 1, .fallen = 1}));
+}
+
 // --- Options of size -----------------------------------------------------------------------------
 
 TEST(SegmentsLayoutTest, SizesAreRoundedToDivisionsOfAPowerOfTwo) {

@@ -51,8 +51,6 @@ absl::Status CoreUnderTest::Open(const Setup& setup) {
     left_by_tests_ = sim_.model().memory().Census();
     OFFCUT_RETURN_IF_ERROR(created.status());
     one.allocator = *std::move(created);
-    one.allocator->SetWaitForPeer(
-        [this](DeviceIndex peer) { return devices_[peer].allocator->WaitForDevice(); });
   }
   return absl::OkStatus();
 }
@@ -68,9 +66,9 @@ absl::Status CoreUnderTest::Free(DeviceIndex device, DevicePtr address) {
   return devices_[device].allocator->Free(address);
 }
 
-absl::Status CoreUnderTest::RecordStream(DeviceIndex device, DevicePtr address, DeviceIndex user,
+absl::Status CoreUnderTest::RecordStream(DeviceIndex device, DevicePtr address,
                                          StreamHandle stream) {
-  return devices_[device].allocator->RecordStream(address, user, stream);
+  return devices_[device].allocator->RecordStream(address, stream);
 }
 
 Bytes CoreUnderTest::EmptyCache(DeviceIndex device) {
