@@ -135,6 +135,10 @@ absl::StatusOr<DeviceAllocator*> Library::MakeAllocatorSlow(DeviceIndex device) 
                               std::move(sinks), LimitFor(fraction, properties.total_bytes)));
   if (!allocator->notice().empty()) Tell(allocator->notice());
   allocator->SetFreeMemoryCallback(free_memory_callback_);
+  allocator->SetWaitForPeer([this](DeviceIndex peer) {
+    DeviceAllocator* const other = FindAllocator(peer);
+    return other != nullptr ? other->WaitForDevice() : driver_->SynchronizeDevice(peer);
+  });
   DeviceAllocator* const made = allocator.release();
   allocators_[static_cast<size_t>(device)].store(made, std::memory_order_release);
   return made;

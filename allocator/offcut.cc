@@ -186,14 +186,14 @@ offcut_status offcut_allocate(int device, offcut_stream stream, size_t size, voi
 
 offcut_status offcut_deallocate(void* pointer) { return offcut::Return(offcut::Free(pointer)); }
 
-offcut_status offcut_record_stream(void* pointer, offcut_stream stream) {
+offcut_status offcut_record_stream(void* pointer, int device, offcut_stream stream) {
   if (Library::InForkedChild()) return offcut::Return(offcut::ForkedChildError());
   DeviceAllocator* const owner = Library::Get().FindAllocatorOf(offcut::AddressOf(pointer));
   if (owner == nullptr) {
     return offcut::Return(absl::InvalidArgumentError(
         absl::StrCat("0x", absl::Hex(offcut::AddressOf(pointer)), " was never handed out")));
   }
-  return offcut::Return(owner->RecordStream(offcut::AddressOf(pointer), stream));
+  return offcut::Return(owner->RecordStream(offcut::AddressOf(pointer), device, stream));
 }
 
 offcut_status offcut_find_block(const void* pointer, offcut_block* out) {

@@ -98,9 +98,9 @@ OFFCUT_API offcut_status offcut_allocate(int device, offcut_stream stream, size_
 /* As offcut_free; OFFCUT_INVALID_ARGUMENT for a pointer that is no live block. */
 OFFCUT_API offcut_status offcut_deallocate(void* pointer);
 
-/* The block is also used on `stream`: once freed, it is reused only after that stream has passed
- * the free. A no-op for the stream it was allocated for. */
-OFFCUT_API offcut_status offcut_record_stream(void* pointer, offcut_stream stream);
+/* The block is also used on `stream` of `device`, its own or a peer: once freed, it is reused only
+ * after that stream has passed the free. A no-op for the stream it was allocated for. */
+OFFCUT_API offcut_status offcut_record_stream(void* pointer, int device, offcut_stream stream);
 
 typedef struct offcut_block {
   void* address;    /* start of the block */

@@ -212,7 +212,8 @@ absl::Status DeviceAllocator::InvalidFreeSlow(DevicePtr address) {
                    ours ? "; was it freed before?" : ", and was never handed out"));
 }
 
-absl::Status DeviceAllocator::RecordStream(DevicePtr address, StreamHandle handle) {
+absl::Status DeviceAllocator::RecordStream(DevicePtr address, DeviceIndex device,
+                                           StreamHandle handle) {
   DeviceMutexLock lock(&mutex_);
   Block* const found = taken_.Find(address);
   if (found == nullptr || found->state != BlockState::kLive) {
@@ -220,7 +221,8 @@ absl::Status DeviceAllocator::RecordStream(DevicePtr address, StreamHandle handl
         absl::StrCat("0x", absl::Hex(address), " is not the start of a live block"));
   }
   Block& block = *found;
-  OFFCUT_ASSIGN_OR_RETURN(const StreamLedger::Stream* const stream, streams_.Find(handle));
+  OFFCUT_ASSIGN_OR_RETURN(const StreamLedger::Stream* const stream,
+                          streams_.FindOn(device, handle));
   if (stream == &block.pool->stream) return absl::OkStatus();
   // PyTorch captures within a route; of any other capture the use is awaited, which is safe too.
   bool captured = false;

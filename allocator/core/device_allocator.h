@@ -72,8 +72,9 @@ class DeviceAllocator {
   // InvalidArgument, counted and otherwise ignored, for an address where no live block starts.
   absl::Status Free(DevicePtr address) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The live block at `address` is also used on `stream`.
-  absl::Status RecordStream(DevicePtr address, StreamHandle stream) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The live block at `address` is also used on `stream` of `device`, which may be a peer.
+  absl::Status RecordStream(DevicePtr address, DeviceIndex device, StreamHandle stream)
+      ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Waits for the device and gives all idle memory back, of default pools and of released private
   // ones. Returns the bytes released; none while a stream is being captured.
@@ -107,6 +108,14 @@ class DeviceAllocator {
   // Called, without the lock, when a request needs more than growing a little: says whether it has
   // freed anything. Empty: nobody. It may free, and must not allocate.
   void SetFreeMemoryCallback(std::function<bool()> callback) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Waits for all that was submitted to the device. FailedPrecondition, without a wait, while a
+  // stream known here is being captured: the wait would end that.
+  absl::Status WaitForDevice() ABSL_LOCKS_EXCLUDED(mutex_);
+  // How to wait for another device, on whose streams blocks of this one were used; called without
+  // the lock. Its own allocator knows of captures there. Empty: the driver is asked directly.
+  using WaitForPeer = std::function<absl::Status(DeviceIndex peer)>;
+  void SetWaitForPeer(WaitForPeer wait) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Blocks, those there and those to come, may be used by work on `peer` too.
   absl::Status OpenTo(DeviceIndex peer) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -158,12 +167,18 @@ class DeviceAllocator {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // --- Waiting: each lets go of the lock meanwhile ---
+  // For this device and what peers do with pending blocks; of the latter, what could not be waited
+  // for stays in use.
   absl::Status WaitForDeviceSlow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status WaitForOneDeviceSlow(DeviceIndex device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckNothingIsCaptured() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WaitForPendingSlow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WaitForEventSlow(StreamLedger::RecordedEvent recorded) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Waits for one event after the other, the oldest first, until the step can be taken.
   absl::Status MoveAfterWaitSlow(Pool& pool, Bytes requested) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether the event is done, after at most `max_ns`.
-  bool AwaitEventSlow(EventHandle event, uint64_t max_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool AwaitEventSlow(StreamLedger::RecordedEvent recorded, uint64_t max_ns)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // --- Private pools ---
   Pool* PrivatePoolFor(PrivatePool& owner, StreamLedger::Stream& stream)
@@ -205,6 +220,7 @@ class DeviceAllocator {
   std::vector<std::unique_ptr<Layout>> layouts_ ABSL_GUARDED_BY(mutex_);
   PrivatePools private_pools_ ABSL_GUARDED_BY(mutex_);
   std::function<bool()> free_memory_callback_ ABSL_GUARDED_BY(mutex_);
+  WaitForPeer wait_for_peer_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Pool>> pools_ ABSL_GUARDED_BY(mutex_);  // by index
   // Pools of the private layout that belong to no private pool now.
   std::vector<Pool*> spare_pools_ ABSL_GUARDED_BY(mutex_);

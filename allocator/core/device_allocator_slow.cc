@@ -100,39 +100,67 @@ void DeviceAllocator::NoteLargestLive() {
 
 // --- Waiting -------------------------------------------------------------------------------------
 
+absl::Status DeviceAllocator::CheckNothingIsCaptured() const {
+  if (!streams_.AnyCapturing()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "a stream is being captured into a CUDA graph, which a wait for the device would end");
+}
+
 absl::Status DeviceAllocator::WaitForDeviceSlow() {
-  if (streams_.AnyCapturing()) {
-    return absl::FailedPreconditionError(
-        "a stream is being captured into a CUDA graph, which a wait for the device would end");
+  OFFCUT_RETURN_IF_ERROR(CheckNothingIsCaptured());
+  for (const DeviceIndex peer : streams_.PeersToWaitFor()) WaitForOneDeviceSlow(peer).IgnoreError();
+  for (const StreamLedger::RecordedEvent recorded : streams_.EventsOfPending()) {
+    if (recorded.device != device_) WaitForEventSlow(recorded);
   }
   // Unmapping waits for nobody, and a free block may still be in use by its own stream: only an
   // idle device proves that no kernel touches what goes. What is freed during the wait is not
   // proven.
+  return WaitForOneDeviceSlow(device_);
+}
+
+absl::Status DeviceAllocator::WaitForOneDeviceSlow(DeviceIndex device) {
   const auto finish = [this](Block* block) { FinishPendingFree(block); };
-  StreamLedger::DeviceWait wait = streams_.BeginDeviceWait(finish);
+  StreamLedger::DeviceWait wait = streams_.BeginDeviceWait(device, finish);
+  const WaitForPeer wait_for_peer = device != device_ ? wait_for_peer_ : nullptr;
   const uint64_t start_ns = emitter_.clock().NowNs();
   mutex_.Unlock();
-  const absl::Status waited = driver_.SynchronizeDevice(device_);
+  const absl::Status waited =
+      wait_for_peer ? wait_for_peer(device) : driver_.SynchronizeDevice(device);
   mutex_.Lock();
   EmitDriverCall(emitter_, DriverCall::kSynchronizeDevice, 0, start_ns, waited);
-  if (waited.ok()) {
+  if (waited.ok() && device == device_) {
     emitter_.Emit({.bytes = emitter_.clock().NowNs() - start_ns, .kind = EventKind::kDeviceWaited});
   }
   streams_.EndDeviceWait(std::move(wait), waited.ok(), finish);
   return waited;
 }
 
+absl::Status DeviceAllocator::WaitForDevice() {
+  DeviceMutexLock lock(&mutex_);
+  OFFCUT_RETURN_IF_ERROR(CheckNothingIsCaptured());
+  return WaitForOneDeviceSlow(device_);
+}
+
+void DeviceAllocator::SetWaitForPeer(WaitForPeer wait) {
+  DeviceMutexLock lock(&mutex_);
+  wait_for_peer_ = std::move(wait);
+}
+
 void DeviceAllocator::WaitForPendingSlow() {
   const auto poll = [this] { streams_.Poll([this](Block* block) { FinishPendingFree(block); }); };
   poll();
-  for (const EventHandle event : streams_.EventsOfPending()) {
-    const uint64_t start_ns = emitter_.clock().NowNs();
-    mutex_.Unlock();
-    const absl::Status waited = driver_.SynchronizeEvent(device_, event);
-    mutex_.Lock();
-    EmitDriverCall(emitter_, DriverCall::kSynchronizeEvent, 0, start_ns, waited);
+  for (const StreamLedger::RecordedEvent recorded : streams_.EventsOfPending()) {
+    WaitForEventSlow(recorded);
   }
   poll();
+}
+
+void DeviceAllocator::WaitForEventSlow(StreamLedger::RecordedEvent recorded) {
+  const uint64_t start_ns = emitter_.clock().NowNs();
+  mutex_.Unlock();
+  const absl::Status waited = driver_.SynchronizeEvent(recorded.device, recorded.event);
+  mutex_.Lock();
+  EmitDriverCall(emitter_, DriverCall::kSynchronizeEvent, 0, start_ns, waited);
 }
 
 absl::Status DeviceAllocator::MoveAfterWaitSlow(Pool& pool, Bytes requested) {
@@ -145,9 +173,9 @@ absl::Status DeviceAllocator::MoveAfterWaitSlow(Pool& pool, Bytes requested) {
   const uint64_t start_ns = emitter_.clock().NowNs();
   for (uint64_t passed_ns = 0; passed_ns < kMostNs;
        passed_ns = emitter_.clock().NowNs() - start_ns) {
-    const EventHandle event = streams_.OldestEvent(plan.streams);
-    if (event == nullptr) break;
-    if (!AwaitEventSlow(event, kMostNs - passed_ns)) break;
+    const StreamLedger::RecordedEvent oldest = streams_.OldestEvent(plan.streams);
+    if (oldest.event == nullptr) break;
+    if (!AwaitEventSlow(oldest, kMostNs - passed_ns)) break;
     streams_.Poll([this](Block* block) { FinishPendingFree(block); });
     for (StreamLedger::Stream* stream : plan.streams) streams_.PollEpochs(*stream);
     status = pool.layout.TakeStep(ReclaimStep::kMoveAfterWait, pool, requested);
@@ -156,10 +184,10 @@ absl::Status DeviceAllocator::MoveAfterWaitSlow(Pool& pool, Bytes requested) {
   return status;
 }
 
-bool DeviceAllocator::AwaitEventSlow(EventHandle event, uint64_t max_ns) {
+bool DeviceAllocator::AwaitEventSlow(StreamLedger::RecordedEvent recorded, uint64_t max_ns) {
   const uint64_t start_ns = emitter_.clock().NowNs();
   mutex_.Unlock();
-  const absl::StatusOr<bool> done = driver_.AwaitEvent(device_, event, max_ns);
+  const absl::StatusOr<bool> done = driver_.AwaitEvent(recorded.device, recorded.event, max_ns);
   mutex_.Lock();
   EmitDriverCall(emitter_, DriverCall::kAwaitEvent, 0, start_ns, done.status());
   return done.ok() && *done;

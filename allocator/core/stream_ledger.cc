@@ -19,13 +19,14 @@ const StreamHandle kPerThreadStream = reinterpret_cast<StreamHandle>(0x2);
 }  // namespace
 
 StreamLedger::~StreamLedger() {
-  for (EventHandle event : spare_events_) driver_.DestroyEvent(device_, event).IgnoreError();
-  for (const std::deque<PendingUse>& queue : queues_) {
-    for (const PendingUse& use : queue) driver_.DestroyEvent(device_, use.event).IgnoreError();
+  for (const std::unique_ptr<Stream>& stream : streams_) {
+    std::vector<EventHandle>& spare = SpareEvents(stream->device);
+    for (const PendingUse& use : queues_[stream->index]) spare.push_back(use.event);
+    for (const ClosedEpoch& closed : closed_epochs_[stream->index]) spare.push_back(closed.event);
   }
-  for (const std::deque<ClosedEpoch>& queue : closed_epochs_) {
-    for (const ClosedEpoch& closed : queue) {
-      driver_.DestroyEvent(device_, closed.event).IgnoreError();
+  for (size_t device = 0; device < spare_events_.size(); ++device) {
+    for (const EventHandle event : spare_events_[device]) {
+      driver_.DestroyEvent(static_cast<DeviceIndex>(device), event).IgnoreError();
     }
   }
 }
@@ -35,18 +36,33 @@ absl::StatusOr<StreamLedger::Stream*> StreamLedger::FindAmongAll(StreamHandle ha
   if (const auto it = by_handle_.find(handle); it != by_handle_.end()) {
     return last_found_ = it->second;
   }
-  OFFCUT_ASSIGN_OR_RETURN(const StreamId id, driver_.GetStreamId(device_, handle));
-  if (const auto it = by_id_.find(id); it != by_id_.end()) return it->second;
+  return FindById(device_, handle);
+}
+
+absl::StatusOr<StreamLedger::Stream*> StreamLedger::FindOfPeer(DeviceIndex peer,
+                                                               StreamHandle handle) {
+  if (handle == kLegacyStream) handle = nullptr;
+  for (const std::unique_ptr<Stream>& stream : streams_) {
+    if (stream->device == peer && stream->handle == handle && stream->ordered) return stream.get();
+  }
+  return FindById(peer, handle);
+}
+
+absl::StatusOr<StreamLedger::Stream*> StreamLedger::FindById(DeviceIndex device,
+                                                             StreamHandle handle) {
+  OFFCUT_ASSIGN_OR_RETURN(const StreamId id, driver_.GetStreamId(device, handle));
+  if (const auto it = by_id_.find({device, id}); it != by_id_.end()) return it->second;
   streams_.push_back(
       std::make_unique<Stream>(Stream{.handle = handle,
+                                      .device = device,
                                       .id = id,
                                       .index = static_cast<uint32_t>(streams_.size()),
                                       .ordered = handle != kPerThreadStream}));
   Stream* stream = streams_.back().get();
   queues_.emplace_back();
   closed_epochs_.emplace_back();
-  by_id_.emplace(id, stream);
-  if (handle != kPerThreadStream) by_handle_.emplace(handle, stream);
+  by_id_.emplace(std::pair(device, id), stream);
+  if (device == device_ && stream->ordered) by_handle_.emplace(handle, stream);
   emitter_.Emit({.address = id,
                  .bytes = reinterpret_cast<uint64_t>(handle),
                  .extra = stream->index,
@@ -55,7 +71,7 @@ absl::StatusOr<StreamLedger::Stream*> StreamLedger::FindAmongAll(StreamHandle ha
 }
 
 absl::StatusOr<bool> StreamLedger::IsCapturing(const Stream& stream) const {
-  return driver_.IsCapturing(device_, stream.handle);
+  return driver_.IsCapturing(stream.device, stream.handle);
 }
 
 bool StreamLedger::AddUse(Block& block, const Stream& stream, bool captured) {
@@ -81,7 +97,7 @@ void StreamLedger::Pend(Block* block) {
 
 EventHandle StreamLedger::RecordEvent(Stream& stream, bool* retry) {
   // An event on another stream with the same handle would tell nothing of this one.
-  const absl::StatusOr<StreamId> id = driver_.GetStreamId(device_, stream.handle);
+  const absl::StatusOr<StreamId> id = driver_.GetStreamId(stream.device, stream.handle);
   if (!id.ok()) return nullptr;
   if (*id != stream.id) {
     if (stream.ordered) Forget(stream);
@@ -94,12 +110,12 @@ EventHandle StreamLedger::RecordEvent(Stream& stream, bool* retry) {
     *retry = true;
     return nullptr;
   }
-  EventHandle event = TakeEvent();
+  EventHandle event = TakeEvent(stream.device);
   if (event == nullptr) return nullptr;
-  if (const absl::Status recorded = driver_.RecordEvent(device_, event, stream.handle);
+  if (const absl::Status recorded = driver_.RecordEvent(stream.device, event, stream.handle);
       !recorded.ok()) {
     *retry = absl::IsFailedPrecondition(recorded);
-    spare_events_.push_back(event);
+    SpareEvents(stream.device).push_back(event);
     return nullptr;
   }
   return event;
@@ -107,17 +123,25 @@ EventHandle StreamLedger::RecordEvent(Stream& stream, bool* retry) {
 
 void StreamLedger::Forget(Stream& stream) {
   stream.ordered = false;
+  if (stream.device != device_) return;
   by_handle_.erase(stream.handle);
   last_found_ = nullptr;
 }
 
-EventHandle StreamLedger::TakeEvent() {
-  if (spare_events_.empty()) {
-    absl::StatusOr<EventHandle> event = driver_.CreateEvent(device_);
+std::vector<EventHandle>& StreamLedger::SpareEvents(DeviceIndex device) {
+  const size_t index = static_cast<size_t>(device);
+  if (spare_events_.size() <= index) spare_events_.resize(index + 1);
+  return spare_events_[index];
+}
+
+EventHandle StreamLedger::TakeEvent(DeviceIndex device) {
+  std::vector<EventHandle>& spare = SpareEvents(device);
+  if (spare.empty()) {
+    absl::StatusOr<EventHandle> event = driver_.CreateEvent(device);
     return event.ok() ? *event : nullptr;
   }
-  EventHandle event = spare_events_.back();
-  spare_events_.pop_back();
+  EventHandle event = spare.back();
+  spare.pop_back();
   return event;
 }
 
@@ -145,36 +169,39 @@ void StreamLedger::RecordPostponed(OnFinished finished) {
 
 bool StreamLedger::RecordUse(Block* block, const StreamUse& use) {
   bool retry = false;
-  if (const EventHandle event = RecordEvent(*streams_[use.stream], &retry); event != nullptr) {
+  Stream& stream = *streams_[use.stream];
+  if (const EventHandle event = RecordEvent(stream, &retry); event != nullptr) {
     queues_[use.stream].push_back({block, event, emitter_.clock().NowNs()});
     return true;
   }
-  if (!retry) unprovable_.push_back(block);
+  if (!retry) unprovable_.push_back({block, stream.device});
   return !retry;
 }
 
 void StreamLedger::Poll(OnFinished finished) {
   if (!postponed_.empty()) RecordPostponed(finished);
-  for (std::deque<PendingUse>& queue : queues_) {
-    while (!queue.empty() && IsDone(queue.front().event)) {
+  for (const std::unique_ptr<Stream>& stream : streams_) {
+    std::deque<PendingUse>& queue = queues_[stream->index];
+    while (!queue.empty() && IsDone(*stream, queue.front().event)) {
       const PendingUse use = queue.front();
       queue.pop_front();
-      spare_events_.push_back(use.event);
+      SpareEvents(stream->device).push_back(use.event);
       FinishUse(use.block, finished);
     }
   }
 }
 
-bool StreamLedger::IsDone(EventHandle event) {
-  const absl::StatusOr<bool> done = driver_.QueryEvent(device_, event);
+bool StreamLedger::IsDone(const Stream& stream, EventHandle event) {
+  const absl::StatusOr<bool> done = driver_.QueryEvent(stream.device, event);
   // A driver that cannot answer has not said that the stream is past it.
   return done.ok() && *done;
 }
 
-std::vector<EventHandle> StreamLedger::EventsOfPending() const {
-  std::vector<EventHandle> events;
-  for (const std::deque<PendingUse>& queue : queues_) {
-    if (!queue.empty()) events.push_back(queue.back().event);
+std::vector<StreamLedger::RecordedEvent> StreamLedger::EventsOfPending() const {
+  std::vector<RecordedEvent> events;
+  for (const std::unique_ptr<Stream>& stream : streams_) {
+    const std::deque<PendingUse>& queue = queues_[stream->index];
+    if (!queue.empty()) events.push_back({stream->device, queue.back().event});
   }
   return events;
 }
@@ -193,33 +220,47 @@ bool StreamLedger::CloseEpoch(Stream& stream) {
 void StreamLedger::PollEpochs(Stream& stream) {
   std::deque<ClosedEpoch>& queue = closed_epochs_[stream.index];
   while (!queue.empty() &&
-         (queue.front().epoch <= stream.idle_epoch || IsDone(queue.front().event))) {
+         (queue.front().epoch <= stream.idle_epoch || IsDone(stream, queue.front().event))) {
     stream.idle_epoch = std::max(stream.idle_epoch, queue.front().epoch);
-    spare_events_.push_back(queue.front().event);
+    SpareEvents(stream.device).push_back(queue.front().event);
     queue.pop_front();
   }
 }
 
-EventHandle StreamLedger::OldestEvent(absl::Span<Stream* const> streams) const {
-  EventHandle oldest = nullptr;
+StreamLedger::RecordedEvent StreamLedger::OldestEvent(absl::Span<Stream* const> streams) const {
+  RecordedEvent oldest;
   uint64_t oldest_ns = std::numeric_limits<uint64_t>::max();
-  const auto consider = [&](const auto& queue) {
+  const auto consider = [&](const Stream& stream, const auto& queue) {
     if (queue.empty() || queue.front().recorded_ns >= oldest_ns) return;
-    oldest = queue.front().event;
+    oldest = {stream.device, queue.front().event};
     oldest_ns = queue.front().recorded_ns;
   };
-  for (const std::deque<PendingUse>& queue : queues_) consider(queue);
-  for (const Stream* stream : streams) consider(closed_epochs_[stream->index]);
+  for (const std::unique_ptr<Stream>& stream : streams_) consider(*stream, queues_[stream->index]);
+  for (const Stream* stream : streams) consider(*stream, closed_epochs_[stream->index]);
   return oldest;
 }
 
-StreamLedger::DeviceWait StreamLedger::BeginDeviceWait(OnFinished finished) {
+StreamLedger::DeviceWait StreamLedger::BeginDeviceWait(DeviceIndex device, OnFinished finished) {
   // Events that could not be recorded before may be among what the wait is for.
   if (!postponed_.empty()) RecordPostponed(finished);
   DeviceWait wait;
-  for (const std::unique_ptr<Stream>& stream : streams_) wait.epochs.push_back(stream->epoch++);
-  wait.unprovable = std::exchange(unprovable_, {});
+  for (const std::unique_ptr<Stream>& stream : streams_) {
+    wait.epochs.push_back(stream->device == device ? stream->epoch++ : 0);
+  }
+  const auto others = std::partition(unprovable_.begin(), unprovable_.end(),
+                                     [&](const Unprovable& use) { return use.device != device; });
+  wait.unprovable.assign(others, unprovable_.end());
+  unprovable_.erase(others, unprovable_.end());
   return wait;
+}
+
+std::vector<DeviceIndex> StreamLedger::PeersToWaitFor() const {
+  std::vector<DeviceIndex> peers;
+  for (const Unprovable& use : unprovable_) {
+    const bool known = std::find(peers.begin(), peers.end(), use.device) != peers.end();
+    if (use.device != device_ && !known) peers.push_back(use.device);
+  }
+  return peers;
 }
 
 void StreamLedger::EndDeviceWait(DeviceWait wait, bool succeeded, OnFinished finished) {
@@ -232,7 +273,7 @@ void StreamLedger::EndDeviceWait(DeviceWait wait, bool succeeded, OnFinished fin
     streams_[i]->device_idle_epoch = std::max(streams_[i]->device_idle_epoch, wait.epochs[i]);
     PollEpochs(*streams_[i]);
   }
-  for (Block* block : wait.unprovable) FinishUse(block, finished);
+  for (const Unprovable& use : wait.unprovable) FinishUse(use.block, finished);
   Poll(finished);
 }
 

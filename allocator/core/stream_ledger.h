@@ -2,14 +2,15 @@
 //
 // A block freed on its own stream may be reused on that stream at once: stream order makes that
 // safe. A block that other streams use too (record_stream) is pending until an event recorded on
-// each of them at the free is done. Events come from a pool; a stream's events finish in order, so
-// only the oldest of each stream is asked for. Not thread-safe: guarded by the device's lock.
+// each of them at the free is done. Such a stream may be one of another device, a peer: its events
+// are that device's. Events come from a pool; a stream's events finish in order, so only the oldest
+// of each stream is asked for. Not thread-safe: guarded by the device's lock.
 //
 // While a stream is being captured into a graph no event can be recorded on it, and if the driver
 // refuses one for another reason (the stream was destroyed) no event will ever tell: such uses
-// wait, the former for the end of the capture, the latter for the next time the whole device was
-// waited for. A use that was itself captured ends with the capture: nothing has run, and where the
-// graph's launches may find the block is a matter of its private pool.
+// wait, the former for the end of the capture, the latter for the next time the stream's whole
+// device was waited for. A use that was itself captured ends with the capture: nothing has run, and
+// where the graph's launches may find the block is a matter of its private pool.
 //
 // Epochs tell when a stream has passed a plain free, for which nothing is recorded. Each stream has
 // an epoch, a number that freed memory carries as a stamp. Closing it records an event and begins
@@ -22,6 +23,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/base/optimization.h"
@@ -52,6 +54,7 @@ class StreamLedger {
  public:
   struct Stream {
     StreamHandle handle = nullptr;
+    DeviceIndex device = 0;  // a peer's for a stream that only uses blocks
     StreamId id = 0;
     uint32_t index = 0;
     // The handle names this stream only: work submitted through it comes in one order. False for
@@ -63,6 +66,11 @@ class StreamLedger {
     uint64_t closed_at_ns = 0;       // when the epoch before the current one was closed
   };
   using OnFinished = absl::FunctionRef<void(Block*)>;
+  // An event and the device that it is of.
+  struct RecordedEvent {
+    DeviceIndex device = 0;
+    EventHandle event = nullptr;
+  };
 
   StreamLedger(Driver& driver, DeviceIndex device, Emitter& emitter)
       : driver_(driver), device_(device), emitter_(emitter) {}
@@ -70,8 +78,8 @@ class StreamLedger {
   StreamLedger& operator=(const StreamLedger&) = delete;
   ~StreamLedger();
 
-  // The stream behind a handle; seen for the first time, it gets an index and is stated as an
-  // event.
+  // The stream of this device behind a handle; seen for the first time, it gets an index and is
+  // stated as an event.
   absl::StatusOr<Stream*> Find(StreamHandle handle) {
     if (Stream* const stream = FindLast(handle); stream != nullptr) return stream;
     return FindAmongAll(handle);
@@ -79,6 +87,10 @@ class StreamLedger {
   // The same, if it is the one found before, as it is for most requests; nullptr if not.
   Stream* FindLast(StreamHandle handle) const {
     return last_found_ != nullptr && handle == last_found_->handle ? last_found_ : nullptr;
+  }
+  // As Find, of any device.
+  absl::StatusOr<Stream*> FindOn(DeviceIndex device, StreamHandle handle) {
+    return device == device_ ? Find(handle) : FindOfPeer(device, handle);
   }
 
   // Whether work on the stream is being captured; of the legacy stream, whether a capture of a
@@ -97,7 +109,7 @@ class StreamLedger {
   // The events that all pending blocks wait for, one per stream, to be waited for without the lock:
   // an event may by then be recorded anew, and waiting takes longer, no more. Uses without an event
   // are not among them; Poll first, to have the fewest of those.
-  std::vector<EventHandle> EventsOfPending() const;
+  std::vector<RecordedEvent> EventsOfPending() const;
 
   // --- Epochs ---
   // Closes the stream's epoch. Without effect, returning false, if no event can be recorded: the
@@ -106,21 +118,27 @@ class StreamLedger {
   // Brings idle_epoch up to date.
   void PollEpochs(Stream& stream);
   // The event recorded first of those under way: of the epochs of `streams`, and of all pending
-  // blocks. nullptr if there is none.
-  EventHandle OldestEvent(absl::Span<Stream* const> streams) const;
+  // blocks. Its event is nullptr if there is none.
+  RecordedEvent OldestEvent(absl::Span<Stream* const> streams) const;
   // Open epochs of one stream, and so events under way, at most: a device that hangs must not use
   // up the host.
   static constexpr size_t kMaxOpenEpochs = 1024;
 
-  // --- Waiting for the whole device ---
+  // --- Waiting for a whole device ---
   // What the device will be done with after a wait that begins now.
-  struct DeviceWait {
-    std::vector<uint64_t> epochs;  // by stream index
-    std::vector<Block*> unprovable;
+  struct Unprovable {
+    Block* block;
+    DeviceIndex device;  // of the stream that uses it
   };
-  DeviceWait BeginDeviceWait(OnFinished finished);
+  struct DeviceWait {
+    std::vector<uint64_t> epochs;  // by stream index; 0 of other devices' streams
+    std::vector<Unprovable> unprovable;
+  };
+  DeviceWait BeginDeviceWait(DeviceIndex device, OnFinished finished);
   // The wait is over. As Poll. `succeeded` false: nothing was learnt.
   void EndDeviceWait(DeviceWait wait, bool succeeded, OnFinished finished);
+  // The peers with a use that only a wait for the whole device can close.
+  std::vector<DeviceIndex> PeersToWaitFor() const;
 
   // Whether any stream known here is being captured.
   bool AnyCapturing() const;
@@ -130,6 +148,8 @@ class StreamLedger {
 
  private:
   absl::StatusOr<Stream*> FindAmongAll(StreamHandle handle);
+  absl::StatusOr<Stream*> FindOfPeer(DeviceIndex peer, StreamHandle handle);
+  absl::StatusOr<Stream*> FindById(DeviceIndex device, StreamHandle handle);
   struct PendingUse {
     Block* block;
     EventHandle event;
@@ -143,18 +163,19 @@ class StreamLedger {
   void Forget(Stream& stream);
   // False if that has to be tried again later.
   bool RecordUse(Block* block, const StreamUse& use);
-  bool IsDone(EventHandle event);
+  bool IsDone(const Stream& stream, EventHandle event);
   void RecordPostponed(OnFinished finished);
   void FinishUse(Block* block, OnFinished finished);
-  EventHandle TakeEvent();
+  std::vector<EventHandle>& SpareEvents(DeviceIndex device);
+  EventHandle TakeEvent(DeviceIndex device);
 
   Driver& driver_;
   const DeviceIndex device_;
   Emitter& emitter_;
   std::vector<std::unique_ptr<Stream>> streams_;
-  absl::flat_hash_map<StreamHandle, Stream*> by_handle_;
-  Stream* last_found_ = nullptr;  // in by_handle_
-  absl::flat_hash_map<StreamId, Stream*> by_id_;
+  absl::flat_hash_map<StreamHandle, Stream*> by_handle_;  // of this device
+  Stream* last_found_ = nullptr;                          // in by_handle_
+  absl::flat_hash_map<std::pair<DeviceIndex, StreamId>, Stream*> by_id_;
 
   struct ClosedEpoch {
     uint64_t epoch;
@@ -168,10 +189,10 @@ class StreamLedger {
     Block* block;
     StreamUse use;
   };
-  std::vector<Postponed> postponed_;  // uses whose stream was being captured
-  std::vector<Block*> unprovable_;    // one entry per use that only a wait for the device can close
+  std::vector<Postponed> postponed_;    // uses whose stream was being captured
+  std::vector<Unprovable> unprovable_;  // uses that only a wait for the device can close
   size_t pending_blocks_ = 0;
-  std::vector<EventHandle> spare_events_;
+  std::vector<std::vector<EventHandle>> spare_events_;  // by device
 };
 
 }  // namespace offcut

@@ -150,8 +150,8 @@ absl::Status Player::Play(size_t begin, size_t end) {
         ++events_;
         break;
       case OperationKind::kUse:
-        OFFCUT_RETURN_IF_ERROR(
-            allocator.RecordStream(addresses_[operation.slot], streams_[operation.stream]));
+        OFFCUT_RETURN_IF_ERROR(allocator.RecordStream(addresses_[operation.slot], kDevice,
+                                                      streams_[operation.stream]));
         break;
       case OperationKind::kEmptyCache:
         allocator.EmptyCache();
@@ -173,7 +173,7 @@ absl::Status Player::UseUntilDoneSlow(const Operation& operation) {
       const sim::Submission submitted,
       model.streams().Submit(kDevice, stream, done_ns > start_ns ? done_ns - start_ns : 0));
   stream_done_ns = submitted.done_ns;
-  return allocator_->RecordStream(addresses_[operation.slot], stream);
+  return allocator_->RecordStream(addresses_[operation.slot], kDevice, stream);
 }
 
 ReplayFigures Player::Figures() const {

@@ -61,9 +61,9 @@ CASES = (
 # events: what is dropped costs less than what is recorded.
 RUN_NS = 5e6
 PAIRS_MAX = 100_000
-# Sizes and victims repeat after 65,536 pairs; by then an allocator that only grows runs in the
-# memory that it has. Offcut moves memory before it grows, for at most 1 % of the time, and settles
-# later: after some seconds.
+# What a workload with live blocks runs before anything is measured. Sizes and victims repeat after
+# 65,536 pairs; by then an allocator that only grows runs in the memory that it has. Offcut moves
+# memory before it grows, for at most 1 % of the time, and settles later: after some seconds.
 WARM_UP_PAIRS = 64 * 65_536
 COUNTED_PAIRS = 10_000
 
@@ -153,6 +153,9 @@ def take_turns(
     """Nanoseconds per pair of each door and round; a round lets each door run once."""
     ns: dict[str, list[float]] = {door: [] for door in doors}
     workloads = {door: pairs.open(door, case) for door in doors}
+    if case.live:
+        for workload in workloads.values():
+            pairs.run(workload, case, WARM_UP_PAIRS)
     lengths = {door: pairs_per_run(pairs, workloads[door], case) for door in doors}
     for number in range(rounds):
         first = number % len(doors)  # nobody always comes after the same other

@@ -79,7 +79,8 @@ void TorchAllocator::raw_delete(void* pointer) {
 void TorchAllocator::recordStream(const c10::DataPtr& data, c10::cuda::CUDAStream stream) {
   // As native: memory of somebody else's (IPC, another library) is none of ours to keep.
   if (!data.get() || data.get_deleter() != &DeleteBlock) return;
-  CheckStatus(offcut_record_stream(data.get(), stream.stream()), "record_stream");
+  CheckStatus(offcut_record_stream(data.get(), stream.device_index(), stream.stream()),
+              "record_stream");
 }
 
 void TorchAllocator::cacheInfo(DeviceIndex device, size_t* largest_block) {

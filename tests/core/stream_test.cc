@@ -109,6 +109,86 @@ TEST(StreamTest, ASlotWaitsForItsStreamsToo) {
   EXPECT_EQ(world.Allocate(512), slot);
 }
 
+TEST(StreamTest, ABlockUsedByAPeersStreamIsReusedOnlyOnceThatStreamHasPassedItsFree) {
+  for (const bool legacy : {false, true}) {
+    World world({.lag_ns = kLagNs, .devices = 2});
+    sim::StreamModel& streams = world.sim.model().streams();
+    const StreamHandle peer =
+        legacy ? nullptr : *streams.CreateStream(1, sim::StreamOptions{.non_blocking = true});
+    const DevicePtr block = world.Allocate(4 * kMiB);
+    world.RecordStream(block, 1, peer);
+    ASSERT_TRUE(streams.Submit(1, peer, 10 * kLagNs).ok());
+    world.Free(block);
+    world.sim.AdvanceNs(2 * kLagNs);
+    EXPECT_NE(world.Allocate(4 * kMiB), block) << "its own device is done, the peer is not";
+    world.sim.AdvanceNs(10 * kLagNs);
+    EXPECT_EQ(world.Allocate(4 * kMiB), block);
+  }
+}
+
+// Each device has a legacy stream, and all have the same handle.
+TEST(StreamTest, TheLegacyStreamsOfTwoDevicesAreTwoStreams) {
+  World world({.lag_ns = kLagNs, .devices = 2});
+  const DevicePtr block = world.Allocate(4 * kMiB);
+  world.RecordStream(block, 0, nullptr);
+  EXPECT_EQ(world.allocator->counters().stream_uses, 0u);
+  world.RecordStream(block, 1, nullptr);
+  EXPECT_EQ(world.allocator->counters().stream_uses, 1u);
+  EXPECT_FALSE(world.allocator->RecordStream(block, 2, nullptr).ok()) << "no such device";
+}
+
+TEST(StreamTest, WaitsForEventsOfPeersBeforeItFails) {
+  World world({.memory_bytes = 64 * kMiB, .lag_ns = kLagNs, .devices = 2});
+  const DevicePtr block = world.Allocate(60 * kMiB);
+  world.RecordStream(block, 1, nullptr);
+  ASSERT_TRUE(world.sim.model().streams().Submit(1, nullptr, 10 * kLagNs).ok());
+  world.Free(block);
+  EXPECT_EQ(world.Allocate(60 * kMiB), block);
+}
+
+TEST(StreamTest, EmptyingTheCacheWaitsForPeersThatUseIt) {
+  World world({.devices = 2});
+  const DevicePtr block = world.Allocate(60 * kMiB);
+  world.RecordStream(block, 1, nullptr);
+  ASSERT_TRUE(world.sim.model().streams().Submit(1, nullptr, 10 * kLagNs).ok());
+  world.Free(block);
+  world.allocator->EmptyCache();
+  EXPECT_EQ(world.reserved(), 0u);
+}
+
+TEST(StreamTest, ADestroyedStreamOfAPeerIsProvenIdleByThePeer) {
+  World world({.memory_bytes = 64 * kMiB, .lag_ns = kLagNs, .devices = 2});
+  sim::StreamModel& streams = world.sim.model().streams();
+  const StreamHandle peer = *streams.CreateStream(1, sim::StreamOptions{.non_blocking = true});
+  const DevicePtr block = world.Allocate(60 * kMiB);
+  world.RecordStream(block, 1, peer);
+  const absl::StatusOr<sim::Submission> work = streams.Submit(1, peer, 100 * kLagNs);
+  ASSERT_TRUE(streams.DestroyStream(peer).ok());
+  world.Free(block);
+  // The peer's allocator may know of a capture there, which a wait would end.
+  bool captured = true;
+  world.allocator->SetWaitForPeer([&](DeviceIndex device) -> absl::Status {
+    EXPECT_EQ(device, 1);
+    if (captured) return absl::FailedPreconditionError("captured");
+    return world.driver.SynchronizeDevice(device);
+  });
+  EXPECT_FALSE(world.TryAllocate(60 * kMiB).ok());
+  captured = false;
+  EXPECT_EQ(world.Allocate(60 * kMiB), block);
+  EXPECT_GE(world.sim.model().clock().NowNs(), work->done_ns);
+}
+
+TEST(StreamTest, NobodyWaitsForADeviceThatACaptureIsUnderWayOn) {
+  World world({.lag_ns = kLagNs});
+  sim::StreamModel& streams = world.sim.model().streams();
+  const StreamHandle side = world.NewStream();
+  world.Allocate(512, side);
+  ASSERT_TRUE(streams.BeginCapture(0, side, sim::CaptureMode::kGlobal).ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(world.allocator->WaitForDevice()));
+  ASSERT_TRUE(streams.EndCapture(0, side).ok()) << "the capture survives";
+  EXPECT_TRUE(world.allocator->WaitForDevice().ok());
+}
+
 TEST(StreamTest, WaitsForPendingFreesBeforeItFails) {
   World world({.memory_bytes = 64 * kMiB, .lag_ns = kLagNs});
   const StreamHandle side = world.NewStream();
@@ -125,7 +205,7 @@ TEST(StreamTest, AFreedPendingBlockCannotBeFreedAgain) {
   world.RecordStream(block, world.NewStream());
   world.Free(block);
   EXPECT_FALSE(world.allocator->Free(block).ok());
-  EXPECT_FALSE(world.allocator->RecordStream(block, nullptr).ok());
+  EXPECT_FALSE(world.allocator->RecordStream(block, 0, nullptr).ok());
   world.Check();
 }
 

@@ -48,8 +48,8 @@ void World::Free(DevicePtr address) {
   Check();
 }
 
-void World::RecordStream(DevicePtr address, StreamHandle stream) {
-  EXPECT_TRUE(allocator->RecordStream(address, stream).ok());
+void World::RecordStream(DevicePtr address, DeviceIndex device, StreamHandle stream) {
+  EXPECT_TRUE(allocator->RecordStream(address, device, stream).ok());
   Check();
 }
 

@@ -43,7 +43,8 @@ class World {
   DevicePtr Allocate(Bytes requested, StreamHandle stream = nullptr);
   absl::Status TryAllocate(Bytes requested, StreamHandle stream = nullptr);
   void Free(DevicePtr address);
-  void RecordStream(DevicePtr address, StreamHandle stream);
+  void RecordStream(DevicePtr address, StreamHandle stream) { RecordStream(address, 0, stream); }
+  void RecordStream(DevicePtr address, DeviceIndex device, StreamHandle stream);
   StreamHandle NewStream();
   // A kernel of `duration_ns` on `stream` that uses the whole live block at `address`. The
   // simulated driver refuses to unmap what a kernel still uses.

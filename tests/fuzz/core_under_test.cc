@@ -51,6 +51,8 @@ absl::Status CoreUnderTest::Open(const Setup& setup) {
     left_by_tests_ = sim_.model().memory().Census();
     OFFCUT_RETURN_IF_ERROR(created.status());
     one.allocator = *std::move(created);
+    one.allocator->SetWaitForPeer(
+        [this](DeviceIndex peer) { return devices_[peer].allocator->WaitForDevice(); });
   }
   return absl::OkStatus();
 }
@@ -66,9 +68,9 @@ absl::Status CoreUnderTest::Free(DeviceIndex device, DevicePtr address) {
   return devices_[device].allocator->Free(address);
 }
 
-absl::Status CoreUnderTest::RecordStream(DeviceIndex device, DevicePtr address,
+absl::Status CoreUnderTest::RecordStream(DeviceIndex device, DevicePtr address, DeviceIndex user,
                                          StreamHandle stream) {
-  return devices_[device].allocator->RecordStream(address, stream);
+  return devices_[device].allocator->RecordStream(address, user, stream);
 }
 
 Bytes CoreUnderTest::EmptyCache(DeviceIndex device) {

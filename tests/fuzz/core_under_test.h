@@ -30,7 +30,6 @@ class CoreUnderTest {
   // What the core is not ready for, and programs do not do. A line goes when its feature is there.
   static constexpr bool kSurvivesCaptures = true;
   static constexpr bool kTellsStreamsApartByTheirIds = false;  // not by handles, which are reused
-  static constexpr bool kRecordsStreamsOfPeers = false;
 
   // `sim` is the machine, `driver` the way to it; both outlive the core.
   CoreUnderTest(SimDriver& sim, Driver& driver);
@@ -43,7 +42,9 @@ class CoreUnderTest {
 
   virtual absl::StatusOr<DevicePtr> Allocate(DeviceIndex device, StreamHandle stream, Bytes bytes);
   virtual absl::Status Free(DeviceIndex device, DevicePtr address);
-  virtual absl::Status RecordStream(DeviceIndex device, DevicePtr address, StreamHandle stream);
+  // The block of `device` is used on a stream of `user`.
+  virtual absl::Status RecordStream(DeviceIndex device, DevicePtr address, DeviceIndex user,
+                                    StreamHandle stream);
   virtual Bytes EmptyCache(DeviceIndex device);
   virtual absl::Status OpenTo(DeviceIndex device, DeviceIndex peer);
   void SetLimit(DeviceIndex device, Bytes bytes);

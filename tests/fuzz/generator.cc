@@ -66,6 +66,7 @@ class Generator {
 
   void DrawManner(const Setup& setup);
   void DrawPhase();
+  void OpenToPeers();
   void AddOne();
   void AddMemoryOp();
   void AddWorkOp();
@@ -93,6 +94,7 @@ class Generator {
   uint64_t fault_one_in_ = 0;    // 0: never
   uint64_t capture_one_in_ = 0;  // 0: never
   uint64_t odd_one_in_ = 0;      // requests that nothing can serve
+  uint64_t peer_one_in_ = 0;     // work of a device on blocks of any
   bool limits_change_ = false;
 
   // Of the phase, which changes as the program goes on.
@@ -158,7 +160,17 @@ void Generator::DrawManner(const Setup& setup) {
       CoreUnderTest::kSurvivesCaptures ? random_.Pick<uint64_t>({0, 0, 0, 20, 100}) : 0;
   odd_one_in_ = random_.Pick<uint64_t>({30, 300});
   limits_change_ = random_.OneIn(3);
+  peer_one_in_ = random_.Pick<uint64_t>({2, 8});
   if (!alone_) capture_one_in_ = 0;
+}
+
+void Generator::OpenToPeers() {
+  for (uint8_t device = 0; device < setup_.devices; ++device) {
+    for (uint8_t peer = 0; peer < setup_.devices; ++peer) {
+      if (peer == device) continue;
+      ops_.push_back({.kind = OpKind::kOpenTo, .device = device, .value = peer});
+    }
+  }
 }
 
 void Generator::DrawPhase() {
@@ -171,8 +183,10 @@ void Generator::DrawPhase() {
 
 std::vector<Op> Generator::DrawOps(const Setup& setup, size_t count) {
   DrawManner(setup);
+  DrawPhase();
+  if (random_.Below(4) != 0) OpenToPeers();
   while (ops_.size() < count) {
-    if (ops_.empty() || random_.OneIn(60)) DrawPhase();
+    if (random_.OneIn(60)) DrawPhase();
     AddOne();
   }
   return std::move(ops_);
@@ -261,7 +275,7 @@ void Generator::AddFree() {
 void Generator::AddWorkOp() {
   const Held& held = held_[random_.OneIn(2) ? held_.size() - 1 : random_.Below(held_.size())];
   Op op = {.device = held.device, .stream = AnyStream(), .block = held.block};
-  if (random_.OneIn(8)) op.device = AnyDevice();  // a peer, if the block is open to it
+  if (random_.OneIn(peer_one_in_)) op.device = AnyDevice();  // a peer, if the block is open to it
   switch (random_.Below(8)) {
     case 0:
       op.kind = OpKind::kRecordStream;

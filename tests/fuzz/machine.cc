@@ -96,12 +96,6 @@ bool Machine::IsImplicit(DeviceIndex device, uint8_t stream) const {
                      [](const Stream& other) { return other.capturing && other.blocking; });
 }
 
-bool Machine::AnyCapture(DeviceIndex device) const {
-  const std::vector<Stream>& streams = streams_[device];
-  return std::any_of(streams.begin(), streams.end(),
-                     [](const Stream& stream) { return stream.capturing; });
-}
-
 bool Machine::IsOpen(DeviceIndex device, DeviceIndex peer) const {
   if (device == peer) return true;
   absl::MutexLock lock(&mutex_);
@@ -228,8 +222,8 @@ Player::Block* Player::Live(uint32_t block) {
   return it == blocks_.end() || !it->second.live ? nullptr : &it->second;
 }
 
-bool Player::Undisturbed(DeviceIndex device) const {
-  return alone_ && machine_.driver_.FaultCount() == 0 && !machine_.AnyCapture(device);
+bool Player::Undisturbed() const {
+  return alone_ && machine_.driver_.FaultCount() == 0 && !machine_.AnyCapture();
 }
 
 // --- Player: memory ---
@@ -285,7 +279,7 @@ absl::Status Player::ExplainRefusal(const Op& op, const absl::Status& refusal, b
     return absl::IsInvalidArgument(refusal) ? absl::OkStatus() : wrong("for the wrong reason");
   }
   if (!absl::IsResourceExhausted(refusal)) return wrong("for no reason that there is");
-  if (!Undisturbed(op.device)) return absl::OkStatus();
+  if (!Undisturbed()) return absl::OkStatus();
   const CoreUnderTest::Holdings held = machine_.core_->HoldingsOf(op.device);
   if (held.releasable_bytes != 0 || held.pending_bytes != 0) {
     return wrong("beside ", held.releasable_bytes, " idle and ", held.pending_bytes,
@@ -333,18 +327,14 @@ absl::Status Player::Release(Block& block) {
   return Named("answer: a free failed", machine_.core_->Free(block.device, block.address));
 }
 
-bool Player::IsRecordable(const Block& block, DeviceIndex device) {
-  return CoreUnderTest::kRecordsStreamsOfPeers || device == block.device;
-}
-
 absl::Status Player::SettleUses(Block& block) {
   for (const Block::Use& use : block.uses) {
     if (use.recorded) continue;
     const Machine::Stream& stream = machine_.StreamAt(use.device, use.stream);
-    const bool recordable = stream.exists && stream.id == use.id && IsRecordable(block, use.device);
     // A program that cannot tell the allocator waits for its work.
-    if (!recordable ||
-        !machine_.core_->RecordStream(block.device, block.address, stream.handle).ok()) {
+    if (!stream.exists || stream.id != use.id ||
+        !machine_.core_->RecordStream(block.device, block.address, use.device, stream.handle)
+             .ok()) {
       machine_.sim_.model().clock().WaitUntil(use.done_ns);
     }
   }
@@ -434,12 +424,10 @@ absl::Status Player::Use(const Op& op) {
 absl::Status Player::RecordStream(const Op& op) {
   Block* const block = Live(op.block);
   const Machine::Stream& stream = machine_.StreamAt(op.device, op.stream);
-  if (block == nullptr || !stream.exists || !IsRecordable(*block, op.device)) {
-    return absl::OkStatus();
-  }
+  if (block == nullptr || !stream.exists) return absl::OkStatus();
   const uint64_t faults = machine_.driver_.FaultCount();
   const absl::Status status =
-      machine_.core_->RecordStream(block->device, block->address, stream.handle);
+      machine_.core_->RecordStream(block->device, block->address, op.device, stream.handle);
   if (status.ok()) {
     for (Block::Use& use : block->uses) use.recorded = use.recorded || use.id == stream.id;
     return absl::OkStatus();
@@ -520,7 +508,7 @@ absl::Status Player::EndCapture(const Op& op) {
 absl::Status Player::EmptyCache(const Op& op) {
   const int64_t before = machine_.core_->counters(op.device).reserved_bytes[0].current;
   const Bytes released = machine_.core_->EmptyCache(op.device);
-  if (!Undisturbed(op.device)) return absl::OkStatus();
+  if (!Undisturbed()) return absl::OkStatus();
   const CoreUnderTest::Holdings held = machine_.core_->HoldingsOf(op.device);
   if (static_cast<Bytes>(before) != held.reserved_bytes + released) {
     return Wrong("answer: releasing ", released, " bytes made ", before, " bytes reserved ",

@@ -89,7 +89,6 @@ class Machine {
   // Whether work given to the stream would hurt a capture.
   bool IsImplicit(DeviceIndex device, uint8_t stream) const;
   bool AnyCapture() const { return captures_ > 0; }
-  bool AnyCapture(DeviceIndex device) const;
   bool IsOpen(DeviceIndex device, DeviceIndex peer) const;
   absl::Status CreateStream(DeviceIndex device, uint8_t stream);
   absl::Status EndCapture(DeviceIndex device, uint8_t stream);
@@ -141,11 +140,10 @@ class Player {
   Block* Live(uint32_t block);
   absl::Status Release(Block& block);
   absl::Status SettleUses(Block& block);
-  static bool IsRecordable(const Block& block, DeviceIndex device);
   absl::Status ExplainRefusal(const Op& op, const absl::Status& refusal, bool faulted) const;
   absl::Status CheckAnswer(const Block& block, DevicePtr address) const;
   // Whether nothing that a program may do stands in the way of the strictest expectations.
-  bool Undisturbed(DeviceIndex device) const;
+  bool Undisturbed() const;
 
   Machine& machine_;
   const bool alone_;

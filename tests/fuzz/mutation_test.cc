@@ -139,13 +139,28 @@ TEST(MutationTest, MemoryThatIsNotOpenToPeers) {
 class ForgetsStreams final : public CoreUnderTest {
  public:
   using CoreUnderTest::CoreUnderTest;
-  absl::Status RecordStream(DeviceIndex device, DevicePtr address, StreamHandle stream) override {
+  absl::Status RecordStream(DeviceIndex device, DevicePtr address, DeviceIndex user,
+                            StreamHandle stream) override {
     return absl::OkStatus();
   }
 };
 
 TEST(MutationTest, AStreamThatIsNotRecorded) {
   EXPECT_THAT(FirstFailureOfCore<ForgetsStreams>(), StartsWith("claims: block"));
+}
+
+// Takes a stream of a peer for one of the block's own device.
+class RecordsPeersAtHome final : public CoreUnderTest {
+ public:
+  using CoreUnderTest::CoreUnderTest;
+  absl::Status RecordStream(DeviceIndex device, DevicePtr address, DeviceIndex user,
+                            StreamHandle stream) override {
+    return CoreUnderTest::RecordStream(device, address, device, stream);
+  }
+};
+
+TEST(MutationTest, AStreamOfAPeerTakenForOneOfTheDevice) {
+  EXPECT_THAT(FirstFailureOfCore<RecordsPeersAtHome>(), StartsWith("claims: block"));
 }
 
 // Serves everybody from the memory of the legacy stream, and does not let it show.

@@ -267,7 +267,7 @@ class Worker {
   }
   void RecordUse(const Block& block, CUstream other) {
     ++counts_.other_stream_uses;
-    const absl::Status recorded = allocator_.RecordStream(block.address, other);
+    const absl::Status recorded = allocator_.RecordStream(block.address, 0, other);
     EXPECT_TRUE(recorded.ok()) << recorded;
   }
   void Follow(CUstream later, CUstream earlier) {
@@ -391,7 +391,7 @@ TEST_F(StressControlTest, TheChecksSeeAUseThatWasNotRecorded) {
     const auto first = allocator_->Allocate(own, kBytes);
     ASSERT_TRUE(first.ok()) << first.status();
     if (recorded) {
-      ASSERT_TRUE(allocator_->RecordStream(*first, other).ok());
+      ASSERT_TRUE(allocator_->RecordStream(*first, 0, other).ok());
     }
     kernels_->Write(other, WritePath::kStore, *first, kBytes, 0, 1, {.gate = gate.Next()});
     ASSERT_TRUE(gate.WaitStarted());

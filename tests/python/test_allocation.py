@@ -60,6 +60,31 @@ def test_a_block_used_on_another_stream_is_not_reused_before_that_stream_has_pas
     assert done.value == [32 * MIB, True, True, 0]
 
 
+def test_a_block_used_on_a_stream_of_a_peer_is_not_reused_before_that_stream_has_passed() -> None:
+    done = run(
+        """
+        def reused(record):
+            x = torch.empty(32 << 20, dtype=torch.uint8, device="cuda:0")
+            first = x.data_ptr()
+            with torch.cuda.device(1):
+                side = torch.cuda.Stream()
+                with torch.cuda.stream(side):
+                    torch.ones(1, device="cuda:1")
+            if record:
+                x.record_stream(side)
+            torch.cuda.synchronize(0)
+            del x
+            before = torch.empty(32 << 20, dtype=torch.uint8, device="cuda:0").data_ptr()
+            torch.cuda.synchronize(1)
+            after = torch.empty(32 << 20, dtype=torch.uint8, device="cuda:0").data_ptr()
+            return [before == first, after == first]
+        report([reused(False), reused(True)])
+        """,
+        sim={"lag": "500ms", "devices": 2},
+    )
+    assert done.value == [[True, True], [False, True]]
+
+
 def test_recording_the_own_stream_changes_nothing() -> None:
     done = run(
         """

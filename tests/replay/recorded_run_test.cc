@@ -58,7 +58,7 @@ class RecordedRunTest : public testing::Test {
       std::swap(live[random() % live.size()], live.back());
       if (random() % 4 == 0) {
         const StreamHandle user = users[random() % users.size()];
-        EXPECT_TRUE(allocator->RecordStream(live.back(), user).ok());
+        EXPECT_TRUE(allocator->RecordStream(live.back(), 0, user).ok());
         EXPECT_TRUE(driver.model().streams().Submit(0, user, random() % 100'000).ok());
       }
       EXPECT_TRUE(allocator->Free(live.back()).ok());
