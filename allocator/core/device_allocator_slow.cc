@@ -108,6 +108,8 @@ absl::Status DeviceAllocator::CheckNothingIsCaptured() const {
 
 absl::Status DeviceAllocator::WaitForDeviceSlow() {
   OFFCUT_RETURN_IF_ERROR(CheckNothingIsCaptured());
+  // Records what a capture put off.
+  streams_.Poll([this](Block* block) { FinishPendingFree(block); });
   for (const DeviceIndex peer : streams_.PeersToWaitFor()) WaitForOneDeviceSlow(peer).IgnoreError();
   for (const StreamLedger::RecordedEvent recorded : streams_.EventsOfPending()) {
     if (recorded.device != device_) WaitForEventSlow(recorded);

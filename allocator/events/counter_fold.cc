@@ -9,8 +9,11 @@ Counters CounterFold::Read() const {
 }
 
 void CounterFold::ApplyOther(const Event& event) {
-  AddChangesTo(before_);
-  changes_ = {};
+  // Events of other kinds come in runs.
+  if (const Change& blocks = changes_[kAll].blocks; blocks.risen != 0 || blocks.net != 0) {
+    AddChangesTo(before_);
+    changes_ = {};
+  }
   before_.Apply(event);
 }
 

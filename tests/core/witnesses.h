@@ -29,6 +29,9 @@ class Witnesses final : public EventSink {
   // OK, or Internal with the first contradiction. `view` is the allocator's, taken now.
   absl::Status Check(const StateView& view) const;
 
+  // By the events alone.
+  Bytes reserved_bytes() const { return replayed_.reserved_bytes(); }
+
  private:
   absl::Status CheckReplayed(const StateView& view) const;
 

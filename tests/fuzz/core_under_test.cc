@@ -97,6 +97,10 @@ Counters CoreUnderTest::counters(DeviceIndex device) {
   return devices_[device].allocator->counters();
 }
 
+Bytes CoreUnderTest::ReservedBytes(DeviceIndex device) const {
+  return devices_[device].witnesses.reserved_bytes();
+}
+
 void CoreUnderTest::MarkStep(DeviceIndex device, uint64_t step) {
   devices_[device].allocator->MarkStep(step);
 }

@@ -51,6 +51,8 @@ class CoreUnderTest {
   virtual absl::StatusOr<BlockInfo> FindBlock(DeviceIndex device, DevicePtr address);
   Accounting Account(DeviceIndex device);
   Counters counters(DeviceIndex device);
+  // By the events, and without the allocator's lock: no other thread may be in it.
+  Bytes ReservedBytes(DeviceIndex device) const;
   void MarkStep(DeviceIndex device, uint64_t step);
   void ResetPeaks(DeviceIndex device);
   void ResetTotals(DeviceIndex device);

@@ -37,7 +37,7 @@ constexpr unsigned kHangSeconds = 120;      // no program takes a hundredth of i
 // What the child tells its parent, in memory that both see.
 struct Told {
   std::atomic<uint64_t> seed{0};  // of the program under way
-  std::atomic<uint64_t> operations{0};
+  Tally tally;
   std::atomic<uint64_t> programs{0};
   char message[4096] = {};  // what went wrong; "" so far
 };
@@ -104,16 +104,15 @@ Program ProgramOf(uint64_t seed, const FuzzOptions& options) {
 }
 
 void FuzzInChild(const FuzzOptions& options, Told& told) {
-  for (uint64_t seed = options.seed; told.operations < options.operations; ++seed) {
+  for (uint64_t seed = options.seed; told.tally.operations() < options.operations; ++seed) {
     alarm(kHangSeconds);
     told.seed = seed;
     absl::Status status;
     if (options.threads > 1) {
-      std::vector<Program> programs = GenerateForThreads(seed, options.threads, kThreadOperations);
-      status = RunThreads(programs, kThreadRound, options.replacements);
-      for (const Program& program : programs) told.operations += program.ops.size();
+      status = RunThreads(GenerateForThreads(seed, options.threads, kThreadOperations),
+                          kThreadRound, options.replacements, &told.tally);
     } else {
-      status = RunProgram(ProgramOf(seed, options), options.replacements, &told.operations);
+      status = RunProgram(ProgramOf(seed, options), options.replacements, &told.tally);
     }
     ++told.programs;
     if (!status.ok()) return Tell(told, status.message());
@@ -149,23 +148,27 @@ std::optional<std::string> FailureOf(const Program& program, const Replacements&
 }
 
 FuzzReport Fuzz(const FuzzOptions& options) {
-  constexpr uint64_t kSeedsApart = uint64_t{1} << 40;
   const auto start = std::chrono::steady_clock::now();
   FuzzOptions job = options;
   job.operations = options.operations / static_cast<uint64_t>(options.jobs) + 1;
   std::vector<std::unique_ptr<Child>> children;
-  for (int i = 0; i < options.jobs; ++i, job.seed += kSeedsApart) {
+  for (int i = 0; i < options.jobs; ++i, job.seed += kSeedsPerJob) {
     children.push_back(std::make_unique<Child>(
         /*quiet=*/false, [&](Told& told) { FuzzInChild(job, told); }));
   }
   FuzzReport report;
   for (const std::unique_ptr<Child>& child : children) {
     const std::string failure = child->Failure();
-    report.operations += child->told().operations;
-    report.programs += child->told().programs;
-    if (!failure.empty() && report.failure.empty()) {
-      report.failure = Describe(child->told().seed, failure, options);
+    const Told& told = child->told();
+    report.operations += told.tally.operations();
+    report.programs += told.programs;
+    for (size_t kind = 0; kind < kOpKinds; ++kind) {
+      report.played[kind] += told.tally.played[kind];
+      report.without_effect[kind] += told.tally.without_effect[kind];
     }
+    if (failure.empty()) continue;
+    report.failures.push_back({told.seed, failure});
+    if (report.failure.empty()) report.failure = Describe(told.seed, failure, options);
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   report.seconds = seconds.count();

@@ -6,9 +6,11 @@
 #ifndef OFFCUT_TESTS_FUZZ_FUZZER_H_
 #define OFFCUT_TESTS_FUZZ_FUZZER_H_
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tests/fuzz/machine.h"
 #include "tests/fuzz/program.h"
@@ -29,9 +31,20 @@ struct FuzzReport {
   uint64_t operations = 0;  // played
   uint64_t programs = 0;
   double seconds = 0;
-  // Of the program that failed: what happened, and the minimised program as a test; else "".
+  // By OpKind.
+  std::array<uint64_t, kOpKinds> played{}, without_effect{};
+  // Of a program that failed: what happened, and the minimised program as a test; else "".
   std::string failure;
+  // Of each job that a failure ended.
+  struct Failure {
+    uint64_t seed;
+    std::string what;
+  };
+  std::vector<Failure> failures;
 };
+
+// The seeds of a job begin so far behind those of the one before it.
+inline constexpr uint64_t kSeedsPerJob = uint64_t{1} << 40;
 
 FuzzReport Fuzz(const FuzzOptions& options);
 

@@ -176,7 +176,7 @@ void Generator::OpenToPeers() {
 void Generator::DrawPhase() {
   order_ = random_.Pick({Order::kLastIn, Order::kFirstIn, Order::kAny});
   // Beyond the memory there is, so that it runs out.
-  target_bytes_ = setup_.memory_bytes * setup_.devices / 100 * random_.Between(0, 130);
+  target_bytes_ = setup_.memory_bytes * setup_.devices / 100 * random_.Between(0, 110);
   one_stream_ = random_.OneIn(2);
   phase_stream_ = AnyStream();
 }

@@ -40,6 +40,12 @@ std::unique_ptr<Driver> ReplacedDriver(const Replacements& replacements, Driver*
 
 }  // namespace
 
+uint64_t Tally::operations() const {
+  uint64_t sum = 0;
+  for (const std::atomic<uint64_t>& count : played) sum += count.load(std::memory_order_relaxed);
+  return sum;
+}
+
 // --- Machine ---
 
 Machine::Machine(const Setup& setup, const Replacements& replacements)
@@ -194,12 +200,19 @@ absl::Status Machine::CheckNothingIsLeft() {
 
 // --- Player ---
 
-absl::Status Player::Play(const Op& op) { return machine_.WithMisuse(PlayOne(op)); }
+absl::Status Player::Play(const Op& op) {
+  skipped_ = false;
+  const absl::Status status = machine_.WithMisuse(PlayOne(op));
+  if (tally_ != nullptr) {
+    const size_t kind = static_cast<size_t>(op.kind);
+    tally_->played[kind].fetch_add(1, std::memory_order_relaxed);
+    if (skipped_) tally_->without_effect[kind].fetch_add(1, std::memory_order_relaxed);
+  }
+  return status;
+}
 
 absl::Status Player::PlayOne(const Op& op) {
-  if (op.device >= machine_.setup_.devices || op.stream >= machine_.setup_.streams) {
-    return absl::OkStatus();
-  }
+  if (op.device >= machine_.setup_.devices || op.stream >= machine_.setup_.streams) return Skip();
   switch (op.kind) {
 #define FUZZ_OP(name, sentence) \
   case OpKind::k##name:         \
@@ -230,15 +243,15 @@ bool Player::Undisturbed() const {
 
 absl::Status Player::Allocate(const Op& op) {
   const Machine::Stream stream = machine_.StreamAt(op.device, op.stream);
-  if (!stream.exists || Live(op.block) != nullptr) return absl::OkStatus();
+  if (!stream.exists || Live(op.block) != nullptr) return Skip();
   const uint64_t faults = machine_.driver_.FaultCount();
-  const int64_t reserved_before = machine_.core_->counters(op.device).reserved_bytes[0].current;
+  const Bytes reserved_before = alone_ ? machine_.core_->ReservedBytes(op.device) : 0;
   const absl::StatusOr<DevicePtr> address =
       machine_.core_->Allocate(op.device, stream.handle, op.bytes);
   const bool faulted = machine_.driver_.FaultCount() != faults;
   if (alone_) {
-    const int64_t reserved = machine_.core_->counters(op.device).reserved_bytes[0].current;
-    if (reserved > reserved_before && static_cast<Bytes>(reserved) > machine_.limits_[op.device]) {
+    const Bytes reserved = machine_.core_->ReservedBytes(op.device);
+    if (reserved > reserved_before && reserved > machine_.limits_[op.device]) {
       return Wrong("answer: reserved memory grew to ", reserved, " bytes beyond the limit of ",
                    machine_.limits_[op.device].load());
     }
@@ -317,7 +330,7 @@ absl::Status Player::CheckAnswer(const Block& block, DevicePtr address) const {
 
 absl::Status Player::Free(const Op& op) {
   Block* const block = Live(op.block);
-  return block == nullptr ? absl::OkStatus() : Release(*block);
+  return block == nullptr ? Skip() : Release(*block);
 }
 
 absl::Status Player::Release(Block& block) {
@@ -343,7 +356,7 @@ absl::Status Player::SettleUses(Block& block) {
 }
 
 absl::Status Player::BadFree(const Op& op) {
-  if (!alone_) return absl::OkStatus();
+  if (!alone_) return Skip();
   DeviceIndex device = op.device;
   DevicePtr address = op.bytes;
   if (const auto it = blocks_.find(op.block); it != blocks_.end()) {
@@ -351,7 +364,7 @@ absl::Status Player::BadFree(const Op& op) {
     address += it->second.address;
   }
   const absl::StatusOr<BlockInfo> found = machine_.core_->FindBlock(device, address);
-  if (found.ok() && found->address == address) return absl::OkStatus();
+  if (found.ok() && found->address == address) return Skip();
   const uint64_t before = machine_.core_->counters(device).invalid_frees;
   const absl::Status status = machine_.core_->Free(device, address);
   if (!absl::IsInvalidArgument(status)) {
@@ -365,13 +378,13 @@ absl::Status Player::BadFree(const Op& op) {
 
 absl::Status Player::FindBlock(const Op& op) {
   const Block* const block = Live(op.block);
-  if (block == nullptr) return absl::OkStatus();
+  if (block == nullptr) return Skip();
   return CheckAnswer(*block, block->address + op.bytes % block->bytes);
 }
 
 absl::Status Player::HandOver(const Op& op) {
   Block* const block = Live(op.block);
-  if (block == nullptr) return absl::OkStatus();
+  if (block == nullptr) return Skip();
   absl::MutexLock lock(&machine_.mutex_);
   machine_.handed_over_.push_back(std::move(*block));
   blocks_.erase(op.block);
@@ -379,9 +392,9 @@ absl::Status Player::HandOver(const Op& op) {
 }
 
 absl::Status Player::Adopt(const Op& op) {
-  if (Live(op.block) != nullptr) return absl::OkStatus();
+  if (Live(op.block) != nullptr) return Skip();
   absl::MutexLock lock(&machine_.mutex_);
-  if (machine_.handed_over_.empty()) return absl::OkStatus();
+  if (machine_.handed_over_.empty()) return Skip();
   blocks_[op.block] = std::move(machine_.handed_over_.front());
   machine_.handed_over_.pop_front();
   return absl::OkStatus();
@@ -394,7 +407,7 @@ absl::Status Player::Use(const Op& op) {
   const Machine::Stream& stream = machine_.StreamAt(op.device, op.stream);
   if (block == nullptr || !stream.exists || machine_.IsImplicit(op.device, op.stream) ||
       !machine_.IsOpen(block->device, op.device)) {
-    return absl::OkStatus();
+    return Skip();
   }
   const bool own = stream.id == block->id;
   if (!own && !stream.capturing) {
@@ -402,7 +415,7 @@ absl::Status Player::Use(const Op& op) {
     const Machine::Stream& first = machine_.StreamAt(block->device, block->stream);
     if (first.id != block->id || !first.exists || first.capturing ||
         machine_.IsImplicit(block->device, block->stream)) {
-      return absl::OkStatus();
+      return Skip();
     }
     OFFCUT_RETURN_IF_ERROR(machine_.WaitFor(op.device, stream.handle, block->device, first.handle));
   }
@@ -424,7 +437,7 @@ absl::Status Player::Use(const Op& op) {
 absl::Status Player::RecordStream(const Op& op) {
   Block* const block = Live(op.block);
   const Machine::Stream& stream = machine_.StreamAt(op.device, op.stream);
-  if (block == nullptr || !stream.exists) return absl::OkStatus();
+  if (block == nullptr || !stream.exists) return Skip();
   const uint64_t faults = machine_.driver_.FaultCount();
   const absl::Status status =
       machine_.core_->RecordStream(block->device, block->address, op.device, stream.handle);
@@ -439,12 +452,12 @@ absl::Status Player::RecordStream(const Op& op) {
 
 absl::Status Player::Join(const Op& op) {
   Block* const block = Live(op.block);
-  if (block == nullptr || machine_.AnyCapture()) return absl::OkStatus();
+  if (block == nullptr || machine_.AnyCapture()) return Skip();
   const Machine::Stream& own = machine_.StreamAt(block->device, block->stream);
-  if (!own.exists || own.id != block->id) return absl::OkStatus();
+  if (!own.exists || own.id != block->id) return Skip();
   for (const Block::Use& use : block->uses) {
     const Machine::Stream& stream = machine_.StreamAt(use.device, use.stream);
-    if (!stream.exists || stream.id != use.id) return absl::OkStatus();
+    if (!stream.exists || stream.id != use.id) return Skip();
     OFFCUT_RETURN_IF_ERROR(machine_.WaitFor(block->device, own.handle, use.device, stream.handle));
   }
   const absl::StatusOr<sim::Submission> next =
@@ -456,7 +469,7 @@ absl::Status Player::Join(const Op& op) {
 
 absl::Status Player::Synchronize(const Op& op) {
   const Machine::Stream& stream = machine_.StreamAt(op.device, op.stream);
-  if (!stream.exists || machine_.AnyCapture()) return absl::OkStatus();
+  if (!stream.exists || machine_.AnyCapture()) return Skip();
   return Named("capture: a stream cannot be waited for",
                machine_.sim_.model().streams().SynchronizeStream(op.device, stream.handle));
 }
@@ -473,22 +486,22 @@ absl::Status Player::SetLag(const Op& op) {
 
 absl::Status Player::DestroyStream(const Op& op) {
   Machine::Stream& stream = machine_.StreamAt(op.device, op.stream);
-  if (!alone_ || op.stream == 0 || !stream.exists || stream.capturing) return absl::OkStatus();
+  if (!alone_ || op.stream == 0 || !stream.exists || stream.capturing) return Skip();
   stream.exists = false;
   return Named("capture", machine_.sim_.model().streams().DestroyStream(stream.handle));
 }
 
 absl::Status Player::CreateStream(const Op& op) {
-  if (!alone_ || machine_.StreamAt(op.device, op.stream).exists) return absl::OkStatus();
+  if (!alone_ || machine_.StreamAt(op.device, op.stream).exists) return Skip();
   return machine_.CreateStream(op.device, op.stream);
 }
 
 absl::Status Player::BeginCapture(const Op& op) {
   Machine::Stream& stream = machine_.StreamAt(op.device, op.stream);
-  if (!alone_ || op.stream == 0 || !stream.exists || stream.capturing) return absl::OkStatus();
+  if (!alone_ || op.stream == 0 || !stream.exists || stream.capturing) return Skip();
   // The allocator can ask only the streams that it has heard of whether they are being captured.
   const absl::StatusOr<DevicePtr> known = machine_.core_->Allocate(op.device, stream.handle, 1);
-  if (!known.ok()) return absl::OkStatus();
+  if (!known.ok()) return Skip();
   OFFCUT_RETURN_IF_ERROR(machine_.core_->Free(op.device, *known));
   OFFCUT_RETURN_IF_ERROR(
       Named("capture", machine_.sim_.model().streams().BeginCapture(
@@ -499,7 +512,7 @@ absl::Status Player::BeginCapture(const Op& op) {
 }
 
 absl::Status Player::EndCapture(const Op& op) {
-  if (!machine_.StreamAt(op.device, op.stream).capturing) return absl::OkStatus();
+  if (!machine_.StreamAt(op.device, op.stream).capturing) return Skip();
   return machine_.EndCapture(op.device, op.stream);
 }
 
@@ -533,7 +546,7 @@ absl::Status Player::SetOutside(const Op& op) {
 
 absl::Status Player::OpenTo(const Op& op) {
   const DeviceIndex peer = static_cast<DeviceIndex>(op.value);
-  if (op.value >= machine_.setup_.devices || peer == op.device) return absl::OkStatus();
+  if (op.value >= machine_.setup_.devices || peer == op.device) return Skip();
   const uint64_t faults = machine_.driver_.FaultCount();
   const absl::Status status = machine_.core_->OpenTo(op.device, peer);
   if (status.ok()) {

@@ -8,6 +8,7 @@
 #ifndef OFFCUT_TESTS_FUZZ_MACHINE_H_
 #define OFFCUT_TESTS_FUZZ_MACHINE_H_
 
+#include <array>
 #include <atomic>
 #include <deque>
 #include <functional>
@@ -33,6 +34,15 @@ namespace offcut::fuzz {
 struct Replacements {
   std::function<std::unique_ptr<Driver>(Driver*)> driver;
   std::function<std::unique_ptr<CoreUnderTest>(SimDriver&, Driver&)> core;
+};
+
+// Operations played, by kind, and those of them that made no sense where they stood. Of all
+// programs that count into it, in whatever threads and processes.
+struct Tally {
+  std::array<std::atomic<uint64_t>, kOpKinds> played{};
+  std::array<std::atomic<uint64_t>, kOpKinds> without_effect{};
+
+  uint64_t operations() const;
 };
 
 class Machine {
@@ -121,7 +131,9 @@ class Machine {
 class Player {
  public:
   // `alone`: no other player is at work, so that more can be expected of each operation.
-  Player(Machine& machine, bool alone) : machine_(machine), alone_(alone) {}
+  // `tally` may be nullptr.
+  Player(Machine& machine, bool alone, Tally* tally = nullptr)
+      : machine_(machine), alone_(alone), tally_(tally) {}
 
   // An error if the operation, by itself, went wrong.
   absl::Status Play(const Op& op);
@@ -136,6 +148,11 @@ class Player {
 #undef FUZZ_OP
 
   absl::Status PlayOne(const Op& op);
+  // The operation makes no sense where it stands.
+  absl::Status Skip() {
+    skipped_ = true;
+    return absl::OkStatus();
+  }
   // nullptr if there is no such block in the program's hands.
   Block* Live(uint32_t block);
   absl::Status Release(Block& block);
@@ -147,6 +164,8 @@ class Player {
 
   Machine& machine_;
   const bool alone_;
+  Tally* const tally_;
+  bool skipped_ = false;                     // the present operation
   absl::btree_map<uint32_t, Block> blocks_;  // freed ones, too
 };
 

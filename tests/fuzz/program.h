@@ -4,6 +4,7 @@
 #ifndef OFFCUT_TESTS_FUZZ_PROGRAM_H_
 #define OFFCUT_TESTS_FUZZ_PROGRAM_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -19,6 +20,12 @@ enum class OpKind : uint8_t {
 #include "tests/fuzz/ops.def"
 #undef FUZZ_OP
 };
+
+inline constexpr size_t kOpKinds = 0
+#define FUZZ_OP(name, sentence) +1
+#include "tests/fuzz/ops.def"
+#undef FUZZ_OP
+    ;
 
 absl::string_view OpName(OpKind kind);
 

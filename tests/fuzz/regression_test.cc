@@ -112,5 +112,20 @@ TEST(FuzzRegression, AFreeThatACapturePutOff) {
         }});
 }
 
+// On a stream of a peer, so did one whose event was recorded only within the wait.
+TEST(FuzzRegression, AFreeThatACaptureOfAPeerPutOff) {
+  using enum OpKind;
+  Play({.setup = {.devices = 2, .streams = 2},
+        .ops = {
+            {.kind = kAllocate, .block = 1, .bytes = 1},
+            {.kind = kRecordStream, .device = 1, .stream = 1, .block = 1},
+            {.kind = kBeginCapture, .device = 1, .stream = 1},
+            {.kind = kFault, .times = 1, .result = 999},
+            {.kind = kSetLag, .ns = 1},
+            {.kind = kAllocate, .block = 2, .bytes = 1},
+            {.kind = kRecordStream, .device = 1, .block = 2},
+        }});
+}
+
 }  // namespace
 }  // namespace offcut::fuzz

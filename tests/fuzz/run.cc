@@ -8,11 +8,10 @@
 
 namespace offcut::fuzz {
 
-absl::Status RunProgram(const Program& program, const Replacements& replacements,
-                        std::atomic<uint64_t>* operation) {
+absl::Status RunProgram(const Program& program, const Replacements& replacements, Tally* tally) {
   Machine machine(program.setup, replacements);
   OFFCUT_RETURN_IF_ERROR(machine.Open());
-  Player player(machine, /*alone=*/true);
+  Player player(machine, /*alone=*/true, tally);
   uint32_t unchecked = 0;
   for (const Op& op : program.ops) {
     OFFCUT_RETURN_IF_ERROR(player.Play(op));
@@ -20,7 +19,6 @@ absl::Status RunProgram(const Program& program, const Replacements& replacements
       unchecked = 0;
       OFFCUT_RETURN_IF_ERROR(machine.Check());
     }
-    if (operation != nullptr) operation->fetch_add(1, std::memory_order_relaxed);
   }
   OFFCUT_RETURN_IF_ERROR(player.FreeAll());
   OFFCUT_RETURN_IF_ERROR(machine.Check());
@@ -28,13 +26,13 @@ absl::Status RunProgram(const Program& program, const Replacements& replacements
 }
 
 absl::Status RunThreads(const std::vector<Program>& programs, size_t round,
-                        const Replacements& replacements) {
+                        const Replacements& replacements, Tally* tally) {
   Machine machine(programs.front().setup, replacements);
   OFFCUT_RETURN_IF_ERROR(machine.Open());
   std::deque<Player> players;
   size_t longest = 0;
   for (const Program& program : programs) {
-    players.emplace_back(machine, /*alone=*/false);
+    players.emplace_back(machine, /*alone=*/false, tally);
     longest = std::max(longest, program.ops.size());
   }
   for (size_t begin = 0; begin < longest; begin += round) {

@@ -3,7 +3,6 @@
 #ifndef OFFCUT_TESTS_FUZZ_RUN_H_
 #define OFFCUT_TESTS_FUZZ_RUN_H_
 
-#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -14,15 +13,15 @@
 namespace offcut::fuzz {
 
 // OK, or the first failure; its message begins with the witness (machine.h). Looks at the whole
-// state every Setup::check_every operations and at the end. `operation`, if given, counts up the
-// operations played, for whoever watches.
+// state every Setup::check_every operations and at the end. `tally`, if given, counts the
+// operations as they are played, for whoever watches.
 absl::Status RunProgram(const Program& program, const Replacements& replacements = {},
-                        std::atomic<uint64_t>* operation = nullptr);
+                        Tally* tally = nullptr);
 
 // As RunProgram, with each program on a thread of its own and all on one machine: that of the
 // first. Looks at the whole state whenever all threads have played `round` operations.
 absl::Status RunThreads(const std::vector<Program>& programs, size_t round,
-                        const Replacements& replacements = {});
+                        const Replacements& replacements = {}, Tally* tally = nullptr);
 
 }  // namespace offcut::fuzz
 
