@@ -34,12 +34,8 @@ class BlockTable {
 
   // The block with that address, or nullptr. Any number may be asked for.
   Block* Find(DevicePtr address) const {
-    size_t i = Home(address);
-    while (places_[i].address != address) {
-      if (places_[i].address == 0) return nullptr;
-      i = Next(i);
-    }
-    return places_[i].block;
+    const size_t place = PlaceOf(address);
+    return place == kNowhere ? nullptr : At(place);
   }
 
   // Requires: the block's address is not 0, and no block with that address is in the table. It does
@@ -51,9 +47,21 @@ class BlockTable {
   }
 
   // Requires: the block is in the table.
-  void Remove(const Block* block) {
-    size_t hole = Home(block->address);
-    while (places_[hole].block != block) hole = Next(hole);
+  void Remove(const Block* block) { RemoveAt(PlaceOf(block->address)); }
+
+  // Find and Remove for whoever does both: the place of the block with that address, the block that
+  // stands there, and its removal. kNowhere if there is none.
+  static constexpr size_t kNowhere = ~size_t{0};
+  size_t PlaceOf(DevicePtr address) const {
+    size_t i = Home(address);
+    while (places_[i].address != address) {
+      if (places_[i].address == 0) return kNowhere;
+      i = Next(i);
+    }
+    return i;
+  }
+  Block* At(size_t place) const { return places_[place].block; }
+  void RemoveAt(size_t hole) {
     // Whoever could have stood in the hole, had it been empty, moves there, and leaves a hole.
     for (size_t i = Next(hole); places_[i].address != 0; i = Next(i)) {
       if (Distance(Home(places_[i].address), i) < Distance(hole, i)) continue;

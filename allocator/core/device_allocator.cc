@@ -75,10 +75,6 @@ DeviceAllocator::DeviceAllocator(Driver& driver, DeviceIndex device, DevicePrope
     layouts_.push_back(std::make_unique<ArenaLayout>(context_));
     layouts_.push_back(std::make_unique<SegmentsLayout>(context_, SegmentSource::kOneGranule));
   }
-  private_layout_ = layouts_.back().get();
-  auto foreign = std::make_unique<SegmentsLayout>(context_, SegmentSource::kForeign);
-  foreign_layout_ = foreign.get();
-  layouts_.push_back(std::move(foreign));
   for (EventSink* sink : sinks) emitter_.AddSink(sink);
 }
 
@@ -103,7 +99,7 @@ ABSL_ATTRIBUTE_ALWAYS_INLINE inline void DeviceAllocator::EmitBlock(EventKind ki
 
 inline absl::StatusOr<Pool*> DeviceAllocator::PoolFor(StreamHandle handle) {
   const StreamLedger::Stream* const stream = streams_.FindLast(handle);
-  if (ABSL_PREDICT_TRUE(stream != nullptr && !private_pools_.may_divert() &&
+  if (ABSL_PREDICT_TRUE(stream != nullptr && !private_pools_.has_routes() &&
                         stream->index < pool_of_stream_.size())) {
     if (Pool* const pool = pool_of_stream_[stream->index]; pool != nullptr) return pool;
   }
@@ -113,7 +109,6 @@ inline absl::StatusOr<Pool*> DeviceAllocator::PoolFor(StreamHandle handle) {
 absl::StatusOr<DevicePtr> DeviceAllocator::Allocate(StreamHandle stream, Bytes requested) {
   DeviceMutexLock lock(&mutex_);
   OFFCUT_ASSIGN_OR_RETURN(Pool* const pool, PoolFor(stream));
-  if (ABSL_PREDICT_FALSE(pool == nullptr)) return LendSlow(requested);
   if (ABSL_PREDICT_FALSE(requested == 0 || requested > policy::kRequestMax)) {
     return FailSlow(*pool, requested, absl::OutOfRangeError("no device has as much memory"));
   }
@@ -135,10 +130,10 @@ void DeviceAllocator::EnterBlock(Block* block, Bytes requested) {
 
 absl::Status DeviceAllocator::Free(DevicePtr address) {
   DeviceMutexLock lock(&mutex_);
-  Block* const block = taken_.Find(address);
-  if (ABSL_PREDICT_FALSE(block == nullptr || block->state != BlockState::kLive)) {
-    return InvalidFreeSlow(address);
-  }
+  const size_t place = taken_.PlaceOf(address);
+  if (ABSL_PREDICT_FALSE(place == BlockTable::kNowhere)) return InvalidFreeSlow(address);
+  Block* const block = taken_.At(place);
+  if (ABSL_PREDICT_FALSE(block->state != BlockState::kLive)) return InvalidFreeSlow(address);
   if (block->uses != nullptr) {
     block->state = BlockState::kPending;
     EmitBlock(EventKind::kBlockFreePended, *block);
@@ -147,7 +142,9 @@ absl::Status DeviceAllocator::Free(DevicePtr address) {
     streams_.Pend(block);
     return absl::OkStatus();
   }
-  FreeBlock(block);
+  taken_.RemoveAt(place);
+  EmitBlock(EventKind::kBlockFreed, *block);
+  block->pool->layout.GiveBack(block, block->pool->stream.epoch);
   return absl::OkStatus();
 }
 
@@ -166,7 +163,6 @@ void DeviceAllocator::FinishPendingFree(Block* block) {
 }
 
 absl::StatusOr<Pool*> DeviceAllocator::PoolForSlow(StreamHandle handle) {
-  if (private_pools_.may_divert() && InForeignCall()) return nullptr;
   OFFCUT_ASSIGN_OR_RETURN(StreamLedger::Stream* const stream, streams_.Find(handle));
   if (private_pools_.has_routes()) {
     OFFCUT_ASSIGN_OR_RETURN(PrivatePool* const owner, private_pools_.FindRoute(handle));
@@ -181,10 +177,8 @@ absl::StatusOr<Pool*> DeviceAllocator::PoolForSlow(StreamHandle handle) {
 }
 
 Pool* DeviceAllocator::AddPool(Layout& layout, StreamLedger::Stream& stream, PrivatePool* owner) {
-  const auto spare =
-      std::find_if(spare_pools_.begin(), spare_pools_.end(), [&](const Pool* pool) {
-        return &pool->stream == &stream && &pool->layout == &layout;
-      });
+  const auto spare = std::find_if(spare_pools_.begin(), spare_pools_.end(),
+                                  [&](const Pool* pool) { return &pool->stream == &stream; });
   Pool* pool = nullptr;
   if (owner != nullptr && spare != spare_pools_.end()) {
     pool = *spare;
@@ -207,13 +201,11 @@ Pool* DeviceAllocator::AddPool(Layout& layout, StreamLedger::Stream& stream, Pri
 Bytes DeviceAllocator::EmptyCache() {
   DeviceMutexLock lock(&mutex_);
   const Bytes released = WaitForDeviceSlow().ok() ? ReleaseAllIdle() : 0;
-  ReturnForeignSlow();
   emitter_.Emit({.bytes = released, .kind = EventKind::kCacheEmptied});
   return released;
 }
 
 absl::Status DeviceAllocator::InvalidFreeSlow(DevicePtr address) {
-  if (foreign_layout_->TakeBack(address)) return absl::OkStatus();
   const bool ours = address_map_.Find(address).has_value();
   emitter_.Emit(
       {.address = address, .extra = ours ? 1u : 0u, .kind = EventKind::kInvalidFreeIgnored});
@@ -255,8 +247,7 @@ absl::Status DeviceAllocator::OpenTo(DeviceIndex peer) {
 
 void DeviceAllocator::SetLimit(Bytes limit) {
   DeviceMutexLock lock(&mutex_);
-  limit_ = limit;
-  UpdateLimit();
+  context_.limit = limit;
   emitter_.Emit({.bytes = limit, .kind = EventKind::kLimitSet});
 }
 
@@ -337,7 +328,7 @@ StateView DeviceAllocator::View() const {
 }
 
 StateView DeviceAllocator::ViewLocked() const {
-  StateView view = {.limit = limit_,
+  StateView view = {.limit = context_.limit,
                     .reserved_bytes = granules_.reserved_bytes(),
                     .pending_blocks = streams_.pending_blocks(),
                     .counters = emitter_.counters(),

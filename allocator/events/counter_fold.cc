@@ -10,9 +10,10 @@ Counters CounterFold::Read() const {
 
 void CounterFold::ApplyOther(const Event& event) {
   // Events of other kinds come in runs.
-  if (const Change& blocks = changes_[kAll].blocks; blocks.risen != 0 || blocks.net != 0) {
+  if (by_class_ != decltype(by_class_){}) {
     AddChangesTo(before_);
-    changes_ = {};
+    by_class_ = {};
+    peaks_of_all_ = {};
   }
   before_.Apply(event);
 }
@@ -24,15 +25,24 @@ void CounterFold::AddChangesTo(Counters& counters) const {
     gauge.risen += change.risen;
     gauge.fallen += change.risen - change.net;
   };
-  for (size_t i = 0; i < changes_.size(); ++i) {
-    const Changes& changes = changes_[i];
-    add(changes.blocks, counters.allocations[i]);
-    add(changes.blocks, counters.active_blocks[i]);
-    add(changes.requested, counters.live_bytes[i]);
-    add(changes.requested, counters.active_requested_bytes[i]);
-    add(changes.bytes, counters.allocated_bytes[i]);
-    add(changes.bytes, counters.active_bytes[i]);
-  }
+  const auto add_class = [&](size_t size_class, const Changes& changes) {
+    add(changes.blocks, counters.allocations[size_class]);
+    add(changes.blocks, counters.active_blocks[size_class]);
+    add(changes.requested, counters.live_bytes[size_class]);
+    add(changes.requested, counters.active_requested_bytes[size_class]);
+    add(changes.bytes, counters.allocated_bytes[size_class]);
+    add(changes.bytes, counters.active_bytes[size_class]);
+  };
+  const auto& [small, large] = by_class_;
+  const auto sum = [](const Change& one, const Change& other, int64_t peak) {
+    return Change{.net = one.net + other.net, .net_max = peak, .risen = one.risen + other.risen};
+  };
+  add_class(static_cast<size_t>(SizeClassOf::kAll),
+            {.blocks = sum(small.blocks, large.blocks, peaks_of_all_.blocks),
+             .requested = sum(small.requested, large.requested, peaks_of_all_.requested),
+             .bytes = sum(small.bytes, large.bytes, peaks_of_all_.bytes)});
+  add_class(static_cast<size_t>(SizeClassOf::kSmall), small);
+  add_class(static_cast<size_t>(SizeClassOf::kLarge), large);
 }
 
 }  // namespace offcut

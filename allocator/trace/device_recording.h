@@ -34,6 +34,9 @@ class DeviceRecording final : public EventSink {
                                                                  const RecorderOptions& options);
 
   void OnEvent(const Event& event) override { ring_->Push(event); }
+  void OnHotEvent(uint64_t time_ns, uint64_t address, uint64_t bytes, uint64_t last_word) override {
+    ring_->PushWords(time_ns, address, bytes, last_word);
+  }
 
   // Turns what is in the ring into chunks: all that was there at the call if `everything`, else
   // only when there is enough for a good chunk. What cannot be written stays in the ring.

@@ -53,7 +53,21 @@ class Ring {
     }
   }
 
-  // Push does nothing from now on. For a forked child, where the mapping is the parent's.
+  // The same for an event in registers, see Event::last_word.
+  void PushWords(uint64_t time_ns, uint64_t address, uint64_t bytes, uint64_t last_word) {
+    if (ABSL_PREDICT_FALSE(head_ == limit_)) {
+      PushSlow(Event::OfWords(time_ns, address, bytes, last_word));
+      return;
+    }
+    uint64_t* const words = reinterpret_cast<uint64_t*>(slots_ + (head_ & mask_));
+    words[0] = time_ns;
+    words[1] = address;
+    words[2] = bytes;
+    words[3] = last_word;
+    Word(header_->head).store(++head_, std::memory_order_release);
+  }
+
+  // Both do nothing from now on. For a forked child, where the mapping is the parent's.
   void Detach() {
     limit_ = head_;
     detached_ = true;

@@ -1,5 +1,7 @@
 #include "allocator/events/event.h"
 
+#include <array>
+#include <cstring>
 #include <set>
 
 #include "allocator/events/emitter.h"
@@ -46,6 +48,20 @@ TEST(EmitterTest, StampsCountsAndPassesOn) {
   now_ns = 43;
   emitter.Emit({.kind = EventKind::kStepMarked});
   EXPECT_EQ(sink.last.time_ns, 42u);
+}
+
+TEST(EventTest, WordsAreThoseOfTheRecord) {
+  const Event event = {.time_ns = 1,
+                       .address = 0x7f00'0000'0200,
+                       .bytes = 3,
+                       .extra = 0xDDCCBBAA,
+                       .pool = 0xFFEE,
+                       .kind = EventKind::kBlockFreed,
+                       .device = 0xFE};
+  std::array<uint64_t, 4> words;
+  std::memcpy(words.data(), &event, sizeof event);
+  EXPECT_EQ(words[3], event.last_word());
+  EXPECT_EQ(Event::OfWords(words[0], words[1], words[2], words[3]), event);
 }
 
 }  // namespace
