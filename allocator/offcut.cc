@@ -49,7 +49,7 @@ offcut_status StatusCode(absl::StatusCode code) {
     case absl::StatusCode::kFailedPrecondition:
       return OFFCUT_WRONG_STATE;
     case absl::StatusCode::kAborted:
-      return OFFCUT_FILTER_FAILED;
+      return OFFCUT_CALLBACK_FAILED;
     default:
       return OFFCUT_DRIVER_ERROR;
   }
@@ -247,6 +247,31 @@ offcut_status offcut_retain_pool(int device, offcut_pool_id pool) {
   });
 }
 
+offcut_status offcut_retain_foreign_pool(int device, offcut_pool_id pool,
+                                         const offcut_foreign_allocator* allocator) {
+  // Shared by both functions; the last of them destroys the context.
+  const std::shared_ptr<void> context(allocator->context, [destroy = allocator->destroy](void* c) {
+    if (destroy != nullptr) destroy(c);
+  });
+  const auto foreign = std::make_shared<offcut::ForeignAllocator>();
+  foreign->allocate = [context, device, allocate = allocator->allocate](
+                          offcut::Bytes bytes) -> absl::StatusOr<offcut::DevicePtr> {
+    void* out = nullptr;
+    if (allocate(context.get(), bytes, device, &out) != 0) {
+      return absl::AbortedError(
+          absl::StrCat("the private pool's own allocator failed to give ", bytes, " bytes"));
+    }
+    return offcut::AddressOf(out);
+  };
+  foreign->free = [context, device, release = allocator->release](offcut::DevicePtr address,
+                                                                  offcut::Bytes bytes) {
+    release(context.get(), reinterpret_cast<void*>(address), bytes, device);
+  };
+  return offcut::OnDevice(device, [&](DeviceAllocator& device_allocator) {
+    return device_allocator.RetainPool(offcut::FromC(pool), foreign);
+  });
+}
+
 offcut_status offcut_release_pool(int device, offcut_pool_id pool) {
   return offcut::OnDevice(device, [pool](DeviceAllocator& allocator) {
     return allocator.ReleasePool(offcut::FromC(pool));
@@ -417,7 +442,8 @@ offcut_status offcut_get_accounting(int device, offcut_accounting* out) {
             .driver_pool_free_bytes = sum.driver_pool_free_bytes,
             .outside_bytes = sum.outside_bytes,
             .reserved_bytes = sum.reserved_bytes,
-            .device_used_bytes = sum.device_used_bytes};
+            .device_used_bytes = sum.device_used_bytes,
+            .foreign_bytes = sum.foreign_bytes};
   }
   return status;
 }

@@ -43,7 +43,7 @@ typedef enum offcut_status {
   OFFCUT_NOT_SUPPORTED = 4,    /* a layout or feature that is not built yet, named in the error */
   OFFCUT_WRONG_STATE = 5,      /* the call does not fit what went before, as the error says */
   OFFCUT_DRIVER_ERROR = 6,     /* CUDA failed for another reason, named in the error */
-  OFFCUT_FILTER_FAILED = 7,    /* a filter of offcut_begin_allocate_to_pool could not tell */
+  OFFCUT_CALLBACK_FAILED = 7,  /* a filter of offcut_begin_allocate_to_pool, or a foreign allocator */
 } offcut_status;
 
 /* The calling thread's last error: its first line says what was wrong, more lines may follow. "" if
@@ -146,6 +146,32 @@ typedef struct offcut_pool_id {
 
 /* One more use; makes the pool if there is none. */
 OFFCUT_API offcut_status offcut_retain_pool(int device, offcut_pool_id pool);
+/* An allocator of somebody else's, for a private pool that gets its segments from there instead of
+ * from the driver (ncclMemAlloc, managed memory). Blocks are cut from the segments and cached here as
+ * in any pool. The memory is counted as foreign, beside the sum of offcut_accounting; the limits hold
+ * for reserved and foreign memory together, as PyTorch's do.
+ *
+ * Its functions are called from any thread, without a lock of ours. What they do while a stream is
+ * captured must be allowed there: neither waits for the device. They may call this library: memory
+ * that `allocate` gets from offcut_malloc and hands on is the pool's own and no foreign memory, and is
+ * to be freed with offcut_free. */
+typedef struct offcut_foreign_allocator {
+  /* Writes the address, a multiple of 512, of `size` bytes that stay this pool's, usable on any stream
+   * of `device`, until they come to `release`; NULL if there is no memory, which is then searched
+   * elsewhere before the request fails. 0, or anything else if it failed otherwise: then the request
+   * fails at once, with OFFCUT_CALLBACK_FAILED. */
+  int (*allocate)(void* context, size_t size, int device, void** out);
+  /* Takes back what `allocate` gave, whole. The device is done with it. */
+  void (*release)(void* context, void* pointer, size_t size, int device);
+  /* The context is not needed any more; NULL: nothing to do. */
+  void (*destroy)(void* context);
+  void* context;
+} offcut_foreign_allocator;
+/* As offcut_retain_pool; a pool that is made by this call gets its memory from `*allocator`, which is
+ * copied, and whose context is destroyed once the pool is released and its last segment has gone. Where
+ * there is such a pool already, whatever its memory, or on an error: at once. */
+OFFCUT_API offcut_status offcut_retain_foreign_pool(int device, offcut_pool_id pool,
+                                                    const offcut_foreign_allocator* allocator);
 /* One use less. */
 OFFCUT_API offcut_status offcut_release_pool(int device, offcut_pool_id pool);
 /* How many times it was retained and not released; 0 for a pool that nobody uses. */
@@ -248,12 +274,14 @@ OFFCUT_API offcut_status offcut_get_segment_counters(int device, offcut_segment_
 
 /* Where the device's memory is; the terms of allocator/README.md, which add up:
  * live + rounding + pending + private_pools_free + pinned + idle + driver_pool_free = reserved,
- * reserved + outside = device_used. Samples device_used. O(blocks). */
+ * reserved + outside = device_used. Beside the sum: foreign, the segments that private pools got from
+ * allocators of somebody else's; the blocks in them are in no term. Samples device_used. O(blocks). */
 typedef struct offcut_accounting {
   uint64_t live_bytes, rounding_bytes, pending_bytes, private_pools_free_bytes, pinned_bytes,
       idle_bytes, driver_pool_free_bytes;
   int64_t outside_bytes;
   uint64_t reserved_bytes, device_used_bytes;
+  uint64_t foreign_bytes;
 } offcut_accounting;
 OFFCUT_API offcut_status offcut_get_accounting(int device, offcut_accounting* out);
 

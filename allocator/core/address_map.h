@@ -43,8 +43,9 @@ class AddressMap {
     return mark - 1;
   }
 
- private:
   static constexpr Bytes kPageBytes = 2 * kMiB;
+
+ private:
   static constexpr Bytes kAddressSpace = Bytes{1}
                                          << 47;  // of a process on x86-64; CUDA's addresses are its
 

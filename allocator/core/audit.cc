@@ -181,7 +181,7 @@ absl::Status AuditTaken(const StateView& view) {
   return absl::OkStatus();
 }
 
-// Every granule has at most one current mapping, where its arena says; every other mapping of it
+// Foreign memory has no granules. Every granule has at most one current mapping, where its arena says; every other mapping of it
 // lies in an old tile, and it counts them; old tiles hold no current mapping; reserved is the sum
 // of all.
 absl::Status AuditGranules(const StateView& view) {
@@ -203,6 +203,9 @@ absl::Status AuditGranules(const StateView& view) {
       for (Bytes offset = 0; offset < tile.size; offset += arena.granularity) {
         old_places.insert(tile.address + offset);
       }
+    }
+    if (arena.foreign && !arena.granules.empty()) {
+      return Broken(absl::StrCat("foreign memory at ", At(arena.base), " has granules"));
     }
     for (const StateView::MappedGranule& mapped : arena.granules) {
       const auto it = granules.find(mapped.index);
@@ -257,8 +260,9 @@ absl::Status AuditCounters(const StateView& view) {
     if (granule.mapped_at != 0) mapped += static_cast<int64_t>(granule.bytes);
     old += static_cast<int64_t>(granule.bytes * granule.old_mappings);
   }
+  int64_t foreign = 0;
   for (const StateView::ArenaView& arena : view.arenas) {
-    address_space += static_cast<int64_t>(arena.bytes);
+    (arena.foreign ? foreign : address_space) += static_cast<int64_t>(arena.bytes);
   }
   const auto expect = [](const char* name, const GaugeBySize& gauge, int64_t due) {
     const int64_t counted = gauge[0].current;
@@ -275,6 +279,9 @@ absl::Status AuditCounters(const StateView& view) {
   OFFCUT_RETURN_IF_ERROR(expect("mapped_bytes", counters.mapped_bytes, mapped));
   OFFCUT_RETURN_IF_ERROR(expect("old_mapping_bytes", counters.old_mapping_bytes, old));
   OFFCUT_RETURN_IF_ERROR(expect("address_bytes", counters.address_bytes, address_space));
+  OFFCUT_RETURN_IF_ERROR(expect("foreign_bytes", counters.foreign_bytes, foreign));
+  OFFCUT_RETURN_IF_ERROR(expect("held_bytes", counters.held_bytes,
+                                static_cast<int64_t>(view.reserved_bytes) + foreign));
   return expect("reserved_bytes", counters.reserved_bytes,
                 static_cast<int64_t>(view.reserved_bytes));
 }
@@ -284,7 +291,8 @@ absl::Status AuditSegmentCounters(const StateView& view) {
   SegmentCounters due;
   const Bytes oversize = view.segment_counters.max_split_bytes;
   for (const StateView::ArenaView& arena : view.arenas) {
-    if (!arena.segment || arena.tiles.front().state == BlockState::kOld) continue;
+    const BlockState state = arena.tiles.front().state;
+    if (!arena.segment || state == BlockState::kOld || state == BlockState::kReturning) continue;
     const SizeClassOf size_class = arena.small ? SizeClassOf::kSmall : SizeClassOf::kLarge;
     Rise(due.segments, size_class, 1);
     if (arena.bytes >= oversize) due.oversize_segments.Rise(1);
@@ -326,7 +334,7 @@ absl::Status AuditAccounting(const StateView& view) {
 absl::Status Audit(const StateView& view) {
   for (const StateView::ArenaView& arena : view.arenas) {
     OFFCUT_RETURN_IF_ERROR(AuditTiling(arena));
-    OFFCUT_RETURN_IF_ERROR(AuditMapping(arena));
+    if (!arena.foreign) OFFCUT_RETURN_IF_ERROR(AuditMapping(arena));
     for (const StateView::Tile& tile : arena.tiles) {
       if (tile.state == BlockState::kSlab) OFFCUT_RETURN_IF_ERROR(AuditSlab(tile));
     }

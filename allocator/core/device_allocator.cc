@@ -75,6 +75,10 @@ DeviceAllocator::DeviceAllocator(Driver& driver, DeviceIndex device, DevicePrope
     layouts_.push_back(std::make_unique<ArenaLayout>(context_));
     layouts_.push_back(std::make_unique<SegmentsLayout>(context_, SegmentSource::kOneGranule));
   }
+  private_layout_ = layouts_.back().get();
+  auto foreign = std::make_unique<SegmentsLayout>(context_, SegmentSource::kForeign);
+  foreign_layout_ = foreign.get();
+  layouts_.push_back(std::move(foreign));
   for (EventSink* sink : sinks) emitter_.AddSink(sink);
 }
 
@@ -99,7 +103,7 @@ ABSL_ATTRIBUTE_ALWAYS_INLINE inline void DeviceAllocator::EmitBlock(EventKind ki
 
 inline absl::StatusOr<Pool*> DeviceAllocator::PoolFor(StreamHandle handle) {
   const StreamLedger::Stream* const stream = streams_.FindLast(handle);
-  if (ABSL_PREDICT_TRUE(stream != nullptr && !private_pools_.has_routes() &&
+  if (ABSL_PREDICT_TRUE(stream != nullptr && !private_pools_.may_divert() &&
                         stream->index < pool_of_stream_.size())) {
     if (Pool* const pool = pool_of_stream_[stream->index]; pool != nullptr) return pool;
   }
@@ -109,6 +113,7 @@ inline absl::StatusOr<Pool*> DeviceAllocator::PoolFor(StreamHandle handle) {
 absl::StatusOr<DevicePtr> DeviceAllocator::Allocate(StreamHandle stream, Bytes requested) {
   DeviceMutexLock lock(&mutex_);
   OFFCUT_ASSIGN_OR_RETURN(Pool* const pool, PoolFor(stream));
+  if (ABSL_PREDICT_FALSE(pool == nullptr)) return LendSlow(requested);
   if (ABSL_PREDICT_FALSE(requested == 0 || requested > policy::kRequestMax)) {
     return FailSlow(*pool, requested, absl::OutOfRangeError("no device has as much memory"));
   }
@@ -163,6 +168,7 @@ void DeviceAllocator::FinishPendingFree(Block* block) {
 }
 
 absl::StatusOr<Pool*> DeviceAllocator::PoolForSlow(StreamHandle handle) {
+  if (private_pools_.may_divert() && InForeignCall()) return nullptr;
   OFFCUT_ASSIGN_OR_RETURN(StreamLedger::Stream* const stream, streams_.Find(handle));
   if (private_pools_.has_routes()) {
     OFFCUT_ASSIGN_OR_RETURN(PrivatePool* const owner, private_pools_.FindRoute(handle));
@@ -177,8 +183,10 @@ absl::StatusOr<Pool*> DeviceAllocator::PoolForSlow(StreamHandle handle) {
 }
 
 Pool* DeviceAllocator::AddPool(Layout& layout, StreamLedger::Stream& stream, PrivatePool* owner) {
-  const auto spare = std::find_if(spare_pools_.begin(), spare_pools_.end(),
-                                  [&](const Pool* pool) { return &pool->stream == &stream; });
+  const auto spare =
+      std::find_if(spare_pools_.begin(), spare_pools_.end(), [&](const Pool* pool) {
+        return &pool->stream == &stream && &pool->layout == &layout;
+      });
   Pool* pool = nullptr;
   if (owner != nullptr && spare != spare_pools_.end()) {
     pool = *spare;
@@ -201,11 +209,13 @@ Pool* DeviceAllocator::AddPool(Layout& layout, StreamLedger::Stream& stream, Pri
 Bytes DeviceAllocator::EmptyCache() {
   DeviceMutexLock lock(&mutex_);
   const Bytes released = WaitForDeviceSlow().ok() ? ReleaseAllIdle() : 0;
+  ReturnForeignSlow();
   emitter_.Emit({.bytes = released, .kind = EventKind::kCacheEmptied});
   return released;
 }
 
 absl::Status DeviceAllocator::InvalidFreeSlow(DevicePtr address) {
+  if (foreign_layout_->TakeBack(address)) return absl::OkStatus();
   const bool ours = address_map_.Find(address).has_value();
   emitter_.Emit(
       {.address = address, .extra = ours ? 1u : 0u, .kind = EventKind::kInvalidFreeIgnored});
@@ -247,7 +257,8 @@ absl::Status DeviceAllocator::OpenTo(DeviceIndex peer) {
 
 void DeviceAllocator::SetLimit(Bytes limit) {
   DeviceMutexLock lock(&mutex_);
-  context_.limit = limit;
+  limit_ = limit;
+  UpdateLimit();
   emitter_.Emit({.bytes = limit, .kind = EventKind::kLimitSet});
 }
 
@@ -328,7 +339,7 @@ StateView DeviceAllocator::View() const {
 }
 
 StateView DeviceAllocator::ViewLocked() const {
-  StateView view = {.limit = context_.limit,
+  StateView view = {.limit = limit_,
                     .reserved_bytes = granules_.reserved_bytes(),
                     .pending_blocks = streams_.pending_blocks(),
                     .counters = emitter_.counters(),

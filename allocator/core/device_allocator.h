@@ -9,6 +9,9 @@
 // pool; frees never fail loudly; no call that a stream capture forbids is made while one is known.
 // States every change as an event. Thread-safe.
 //
+// Private pools may have their memory from an allocator of somebody else's, which is called without
+// the lock and may in turn ask for memory here.
+//
 // Does not do: sharing with other processes.
 
 #ifndef OFFCUT_ALLOCATOR_CORE_DEVICE_ALLOCATOR_H_
@@ -34,6 +37,7 @@
 #include "allocator/core/pool.h"
 #include "allocator/core/pool_checkpoint.h"
 #include "allocator/core/private_pools.h"
+#include "allocator/core/segments_layout.h"
 #include "allocator/core/state_view.h"
 #include "allocator/core/stream_ledger.h"
 #include "allocator/driver/driver.h"
@@ -81,7 +85,10 @@ class DeviceAllocator {
   Bytes EmptyCache() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // --- Private pools (device_allocator_pools.cc; see private_pools.h) ---
-  absl::Status RetainPool(PrivatePoolId id) ABSL_LOCKS_EXCLUDED(mutex_);
+  // `foreign`: where its memory comes from, if the pool is made by this; nullptr: from the driver.
+  absl::Status RetainPool(PrivatePoolId id,
+                          std::shared_ptr<const ForeignAllocator> foreign = nullptr)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status ReleasePool(PrivatePoolId id) ABSL_LOCKS_EXCLUDED(mutex_);
   // 0 if nobody uses it.
   uint32_t PoolUseCount(PrivatePoolId id) const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -120,7 +127,7 @@ class DeviceAllocator {
   // Blocks, those there and those to come, may be used by work on `peer` too.
   absl::Status OpenTo(DeviceIndex peer) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Reserved memory does not grow beyond `limit` bytes; what is reserved stays.
+  // Reserved and foreign memory together do not grow beyond `limit` bytes; what there is stays.
   void SetLimit(Bytes limit) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // The live block that `address` lies in.
@@ -149,10 +156,11 @@ class DeviceAllocator {
                   const Config& config, std::vector<EventSink*> sinks);
 
   // --- Serving a request ---
+  // nullptr: the request is for a foreign allocator that the calling thread is in a call of.
   absl::StatusOr<Pool*> PoolFor(StreamHandle stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Pool*> PoolForSlow(StreamHandle stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Layout& default_layout() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return *layouts_.front(); }
-  Layout& private_layout() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return *layouts_.back(); }
+  Layout& private_layout() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return *private_layout_; }
   Pool* AddPool(Layout& layout, StreamLedger::Stream& stream, PrivatePool* owner)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Waits without the lock: what was found before may have changed when it returns.
@@ -190,6 +198,17 @@ class DeviceAllocator {
   void EnterBlock(Block* block, Bytes requested) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FreeBlock(Block* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Block* TakeOnOomSlow(const Pool& pool, Bytes requested) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // --- Foreign memory: the allocators that it comes from are called without the lock ---
+  absl::Status GrowForeignSlow(Pool& pool, Bytes requested) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether no live or pending block starts in the range.
+  bool HoldsNoBlock(DevicePtr address, Bytes bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The calling thread is in such a call for this device.
+  bool InForeignCall() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<DevicePtr> LendSlow(Bytes requested) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Gives back what was let go of, and lets go of the allocators that no pool needs any more.
+  void ReturnForeignSlow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void UpdateLimit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Of default pools and of released private ones.
   Bytes ReleaseAllIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Forgets released private pools that hold nothing any more.
@@ -216,8 +235,13 @@ class DeviceAllocator {
   GranulePool granules_ ABSL_GUARDED_BY(mutex_);
   StreamLedger streams_ ABSL_GUARDED_BY(mutex_);
   LayoutContext context_ ABSL_GUARDED_BY(mutex_);
-  // That of the default pools, and that of the private pools if they have another.
+  // That of the default pools, that of the private pools if they have another, and that of private
+  // pools with foreign memory.
   std::vector<std::unique_ptr<Layout>> layouts_ ABSL_GUARDED_BY(mutex_);
+  Layout* private_layout_ ABSL_GUARDED_BY(mutex_) = nullptr;          // in layouts_
+  SegmentsLayout* foreign_layout_ ABSL_GUARDED_BY(mutex_) = nullptr;  // in layouts_
+  std::vector<std::shared_ptr<const ForeignAllocator>> unused_foreign_ ABSL_GUARDED_BY(mutex_);
+  Bytes limit_ ABSL_GUARDED_BY(mutex_) = kNoLimit;  // on reserved and foreign memory
   PrivatePools private_pools_ ABSL_GUARDED_BY(mutex_);
   std::function<bool()> free_memory_callback_ ABSL_GUARDED_BY(mutex_);
   WaitForPeer wait_for_peer_ ABSL_GUARDED_BY(mutex_);

@@ -3,26 +3,33 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
+#include <optional>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "allocator/base/status_macros.h"
 #include "allocator/core/device_allocator.h"
+#include "allocator/policy/sizes.h"
 
 namespace offcut {
 
 // --- Uses and routes -----------------------------------------------------------------------------
 
-absl::Status DeviceAllocator::RetainPool(PrivatePoolId id) {
+absl::Status DeviceAllocator::RetainPool(PrivatePoolId id,
+                                         std::shared_ptr<const ForeignAllocator> foreign) {
   DeviceMutexLock lock(&mutex_);
-  return private_pools_.Retain(id).status();
+  // The parameter outlives the lock, also where the pool does not take it over.
+  return private_pools_.Retain(id, foreign).status();
 }
 
 absl::Status DeviceAllocator::ReleasePool(PrivatePoolId id) {
   DeviceMutexLock lock(&mutex_);
   OFFCUT_RETURN_IF_ERROR(private_pools_.Release(id));
   RemoveReleasedPools();
+  ReturnForeignSlow();
   return absl::OkStatus();
 }
 
@@ -59,6 +66,7 @@ absl::Status DeviceAllocator::EndAllocateToPool(PrivatePoolId id) {
   DeviceMutexLock lock(&mutex_);
   filter = private_pools_.EndRoute(id);
   RemoveReleasedPools();
+  ReturnForeignSlow();
   return filter.status();
 }
 
@@ -66,8 +74,102 @@ Pool* DeviceAllocator::PrivatePoolFor(PrivatePool& owner, StreamLedger::Stream& 
   for (Pool* const pool : owner.pools) {
     if (&pool->stream == &stream) return pool;
   }
-  owner.pools.push_back(AddPool(private_layout(), stream, &owner));
+  Layout& layout = owner.foreign != nullptr ? *foreign_layout_ : private_layout();
+  owner.pools.push_back(AddPool(layout, stream, &owner));
   return owner.pools.back();
+}
+
+// --- Foreign memory ------------------------------------------------------------------------------
+
+namespace {
+
+// A call of a foreign allocator that a thread is in.
+struct ForeignCall {
+  const DeviceAllocator* by;
+  Pool* pool;  // that needs memory; nullptr if memory is given back
+  Bytes requested;
+};
+thread_local const ForeignCall* foreign_call = nullptr;
+
+}  // namespace
+
+bool DeviceAllocator::InForeignCall() const {
+  return foreign_call != nullptr && foreign_call->by == this;
+}
+
+absl::Status DeviceAllocator::GrowForeignSlow(Pool& pool, Bytes requested) {
+  const Bytes bytes = pool.layout.GrowthFor(requested);
+  OFFCUT_RETURN_IF_ERROR(foreign_layout_->CheckLimit(bytes));
+  const std::shared_ptr<const ForeignAllocator> allocator = pool.private_pool->foreign;
+  const ForeignCall call = {.by = this, .pool = &pool, .requested = requested};
+  private_pools_.BeginForeignCall();
+  mutex_.Unlock();
+  const ForeignCall* const outer = std::exchange(foreign_call, &call);
+  const absl::StatusOr<DevicePtr> address = allocator->allocate(bytes);
+  foreign_call = outer;
+  mutex_.Lock();
+  private_pools_.EndForeignCall();
+  OFFCUT_RETURN_IF_ERROR(address.status());
+  if (*address == 0) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the private pool's own allocator gave none of ", bytes, " bytes"));
+  }
+  const bool free_of_blocks = HoldsNoBlock(*address, bytes);
+  const absl::Status entered =
+      free_of_blocks
+          ? foreign_layout_->EnterForeign(pool, requested, *address)
+          : absl::InvalidArgumentError(absl::StrCat("the allocator of a private pool gave 0x",
+                                                    absl::Hex(*address),
+                                                    ", where there are blocks of the program"));
+  UpdateLimit();
+  if (!entered.ok()) {
+    mutex_.Unlock();
+    allocator->free(*address, bytes);
+    mutex_.Lock();
+  }
+  return entered;
+}
+
+bool DeviceAllocator::HoldsNoBlock(DevicePtr address, Bytes bytes) const {
+  if (address_map_.Find(address) != device_) return true;
+  bool none = true;
+  taken_.ForEach([&](DevicePtr start, const Block*) { none &= start - address >= bytes; });
+  return none;
+}
+
+absl::StatusOr<DevicePtr> DeviceAllocator::LendSlow(Bytes requested) {
+  if (foreign_call->pool == nullptr || requested == 0 || requested > policy::kRequestMax) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no ", requested, " bytes for an allocator that is given memory back"));
+  }
+  return foreign_layout_->Lend(*foreign_call->pool, foreign_call->requested, requested);
+}
+
+void DeviceAllocator::ReturnForeignSlow() {
+  while (const std::optional<SegmentsLayout::Return> segment = foreign_layout_->NextReturn()) {
+    const ForeignCall call = {.by = this, .pool = nullptr, .requested = 0};
+    private_pools_.BeginForeignCall();
+    mutex_.Unlock();
+    const ForeignCall* const outer = std::exchange(foreign_call, &call);
+    segment->to->free(segment->address, segment->bytes);
+    foreign_call = outer;
+    mutex_.Lock();
+    private_pools_.EndForeignCall();
+    foreign_layout_->FinishReturn(segment->address);
+    UpdateLimit();
+    RemoveReleasedPools();
+  }
+  if (unused_foreign_.empty()) return;
+  std::vector<std::shared_ptr<const ForeignAllocator>> unused = std::exchange(unused_foreign_, {});
+  mutex_.Unlock();
+  unused.clear();
+  mutex_.Lock();
+}
+
+void DeviceAllocator::UpdateLimit() {
+  // PyTorch counts foreign memory against the limit, so what is left of it is ours.
+  const Bytes foreign = static_cast<Bytes>(emitter_.counters().foreign_bytes[0].current);
+  context_.limit = limit_ == kNoLimit ? kNoLimit : limit_ - std::min(limit_, foreign);
 }
 
 // --- Blocks --------------------------------------------------------------------------------------
@@ -199,6 +301,7 @@ Bytes DeviceAllocator::EmptyCacheOf(PrivatePoolId id) {
       for (Pool* const pool : owner->pools) released += pool->layout.ReleaseIdle(pool);
     }
     RemoveReleasedPools();
+    ReturnForeignSlow();
   }
   emitter_.Emit({.bytes = released, .kind = EventKind::kCacheEmptied});
   return released;
@@ -222,6 +325,7 @@ void DeviceAllocator::RemoveReleasedPools() {
       pool->private_pool = nullptr;
       spare_pools_.push_back(pool);
     }
+    if (owner.foreign != nullptr) unused_foreign_.push_back(std::move(owner.foreign));
     return true;
   });
 }

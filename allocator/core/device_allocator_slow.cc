@@ -77,10 +77,12 @@ absl::Status DeviceAllocator::TakeStepSlow(ReclaimStep step, Pool& pool, Bytes r
     case ReclaimStep::kReleaseIdle:
       OFFCUT_RETURN_IF_ERROR(WaitForDeviceSlow());
       ReleaseAllIdle();
+      ReturnForeignSlow();
       break;
     default:
       break;
   }
+  if (&pool.layout == foreign_layout_) return GrowForeignSlow(pool, requested);
   return pool.layout.TakeStep(step, pool, requested);
 }
 
@@ -94,8 +96,14 @@ bool DeviceAllocator::CallFreeMemoryCallbackSlow() {
 
 // Peaks may be reset by the program; what the soft target goes by may not.
 void DeviceAllocator::NoteLargestLive() {
-  const Bytes peak = static_cast<Bytes>(emitter_.counters().live_bytes[0].peak);
-  context_.largest_live = std::max(context_.largest_live, peak);
+  const Counters& counters = emitter_.counters();
+  Bytes live = static_cast<Bytes>(counters.live_bytes[0].peak);
+  // What lies in foreign memory needs none of ours; how much of it there was at the peak is not known,
+  // so there what lives now is what counts.
+  if (counters.foreign_bytes[0].peak > 0) {
+    live = static_cast<Bytes>(counters.live_bytes[0].current) - foreign_layout_->LiveBytes();
+  }
+  context_.largest_live = std::max(context_.largest_live, live);
 }
 
 // --- Waiting -------------------------------------------------------------------------------------
@@ -206,6 +214,8 @@ absl::Status DeviceAllocator::FailSlow(const Pool& pool, Bytes requested,
     reason = at_limit ? FailureReason::kLimit : FailureReason::kOutOfMemory;
   } else if (absl::IsOutOfRange(cause)) {
     reason = FailureReason::kTooLarge;
+  } else if (&pool.layout == foreign_layout_) {
+    reason = FailureReason::kForeignAllocator;
   }
   emitter_.Emit({.bytes = requested,
                  .extra = static_cast<uint32_t>(reason),
@@ -219,7 +229,7 @@ absl::Status DeviceAllocator::FailSlow(const Pool& pool, Bytes requested,
                              .device_name = properties_.name,
                              .device_total_bytes = properties_.total_bytes,
                              .requested = requested,
-                             .limit = context_.limit,
+                             .limit = limit_,
                              .stream_index = pool.stream.index,
                              .cause = std::string(cause.message()),
                              .capturing = streams_.AnyCapturing()};
@@ -230,6 +240,7 @@ absl::Status DeviceAllocator::FailSlow(const Pool& pool, Bytes requested,
       return absl::InvalidArgumentError(
           absl::StrCat("a request of ", requested, " bytes cannot be served by any device"));
     case FailureReason::kDriverError:
+    case FailureReason::kForeignAllocator:
       return absl::Status(cause.code(),
                           absl::StrCat("a request of ", requested, " bytes on device ", device_,
                                        " failed: ", cause.message()));

@@ -32,6 +32,7 @@ namespace offcut {
 enum class SegmentSource : uint8_t {
   kDriver,      // cuMemAlloc: an address of its own; giving it back waits for the device
   kOneGranule,  // a range of address space with one granule of its size mapped into it
+  kForeign,     // an allocator of somebody else's, see private_pools.h; no granule stands behind it
 };
 
 class GranulePool {

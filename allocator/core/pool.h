@@ -13,8 +13,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "allocator/base/units.h"
 #include "allocator/core/stream_ledger.h"
 #include "allocator/events/private_pool_id.h"
 
@@ -22,6 +26,16 @@ namespace offcut {
 
 class Layout;
 struct Pool;
+
+// An allocator of somebody else's, that a private pool gets its segments from. Both are called
+// without the device's lock; whoever holds it last destroys it, and never under that lock.
+struct ForeignAllocator {
+  // An address, a multiple of 512, of as many bytes that nobody else uses; 0: there is no memory.
+  // An error is the request's own, and fails it.
+  std::function<absl::StatusOr<DevicePtr>(Bytes)> allocate;
+  // Takes back what `allocate` gave; the device is done with it.
+  std::function<void(DevicePtr, Bytes)> free;
+};
 
 // What the pools of one private pool have in common. See private_pools.h.
 struct PrivatePool {
@@ -31,6 +45,7 @@ struct PrivatePool {
   bool no_split = false;     // every block is a segment of its own
   bool use_on_oom = false;   // its free blocks serve requests that nothing else can serve
   std::vector<Pool*> pools;  // one for each stream that has asked
+  std::shared_ptr<const ForeignAllocator> foreign;  // nullptr: its memory is ours
 
   bool in_use() const { return uses > 0 || routes > 0; }
 };

@@ -14,7 +14,8 @@ std::string Name(PrivatePoolId id) { return absl::StrCat("(", id.first, ", ", id
 
 }  // namespace
 
-absl::StatusOr<PrivatePool*> PrivatePools::Retain(PrivatePoolId id) {
+absl::StatusOr<PrivatePool*> PrivatePools::Retain(PrivatePoolId id,
+                                                  std::shared_ptr<const ForeignAllocator> foreign) {
   if (!id.is_valid()) {
     return absl::InvalidArgumentError(
         absl::StrCat("mempool_id ", Name(id),
@@ -23,7 +24,7 @@ absl::StatusOr<PrivatePool*> PrivatePools::Retain(PrivatePoolId id) {
   }
   std::unique_ptr<PrivatePool>& pool = in_use_[id];
   if (pool == nullptr) {
-    pool = std::make_unique<PrivatePool>(PrivatePool{.id = id});
+    pool = std::make_unique<PrivatePool>(PrivatePool{.id = id, .foreign = std::move(foreign)});
     emitter_.Emit({.bytes = id.Encode(), .kind = EventKind::kPrivatePoolCreated});
   }
   ++pool->uses;
@@ -68,6 +69,7 @@ absl::Status PrivatePools::BeginRoute(PrivatePoolId id, Filter&& filter) {
   OFFCUT_ASSIGN_OR_RETURN(PrivatePool* const pool, Retain(id));
   ++pool->routes;
   routes_.push_back({pool, std::move(filter)});
+  ++diversions_;
   return absl::OkStatus();
 }
 
@@ -81,6 +83,7 @@ absl::StatusOr<PrivatePools::Filter> PrivatePools::EndRoute(PrivatePoolId id) {
   PrivatePool& pool = *it->pool;
   Filter filter = std::move(it->filter);
   routes_.erase(it);
+  --diversions_;
   --pool.routes;
   NoteIfReleased(pool);
   return filter;

@@ -11,6 +11,7 @@
 #ifndef OFFCUT_ALLOCATOR_CORE_PRIVATE_POOLS_H_
 #define OFFCUT_ALLOCATOR_CORE_PRIVATE_POOLS_H_
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -37,9 +38,10 @@ class PrivatePools {
   PrivatePools& operator=(const PrivatePools&) = delete;
 
   // --- Uses ---
-  // One more use of the pool, which is made if there is none. InvalidArgument for an id that names
-  // no private pool.
-  absl::StatusOr<PrivatePool*> Retain(PrivatePoolId id);
+  // One more use of the pool, which is made if there is none; `foreign`: with its memory from there,
+  // for its whole life. InvalidArgument for an id that names no private pool.
+  absl::StatusOr<PrivatePool*> Retain(PrivatePoolId id,
+                                      std::shared_ptr<const ForeignAllocator> foreign = nullptr);
   // One use less; with the last one the pool is released, unless a route still leads there.
   // NotFound if nobody uses it.
   absl::Status Release(PrivatePoolId id);
@@ -56,6 +58,12 @@ class PrivatePools {
   // there.
   absl::StatusOr<Filter> EndRoute(PrivatePoolId id);
   bool has_routes() const { return !routes_.empty(); }
+  // A thread begins, or ends, a call of the allocator that a pool has its memory from.
+  void BeginForeignCall() { ++diversions_; }
+  void EndForeignCall() { --diversions_; }
+  // Whether a request may have to go elsewhere than to the default pool of its stream: there are
+  // routes, or foreign calls under way.
+  bool may_divert() const { return diversions_ > 0; }
   // Where a request for use on the stream goes; nullptr: to a default pool.
   absl::StatusOr<PrivatePool*> FindRoute(StreamHandle stream) const;
 
@@ -80,6 +88,7 @@ class PrivatePools {
   std::map<PrivatePoolId, std::unique_ptr<PrivatePool>> in_use_;
   std::vector<std::unique_ptr<PrivatePool>> released_;
   std::vector<Route> routes_;  // the latest last
+  uint32_t diversions_ = 0;    // routes and foreign calls
 };
 
 }  // namespace offcut

@@ -17,7 +17,11 @@ namespace offcut {
 struct Segment {
   Block* first = nullptr;
   Bytes bytes = 0;
-  GranuleIndex granule = kNoGranule;
+  GranuleIndex granule = kNoGranule;  // kNoGranule: of memory that is not ours
+  // Memory of ours that the pool got through an allocator of somebody else's, see
+  // segments_foreign.cc.
+  bool lent = false;
+  bool in_address_map = true;
 
   DevicePtr address() const { return first->address; }
   bool is_one_block() const { return first->next == nullptr; }

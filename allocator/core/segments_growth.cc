@@ -78,33 +78,16 @@ Block* SegmentsLayout::TakeAfterStep(Pool& any_pool, Bytes requested) {
 absl::Status SegmentsLayout::GrowSlow(SegmentPool& pool, Bytes requested) {
   const bool small = native::IsSmall(BlockSize(requested));
   const Bytes bytes = GrowthFor(requested);
-  const Bytes reserved = context_.reserved_bytes();
-  if (reserved + bytes > context_.limit) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("a segment of ", FormatBytes(bytes), " beyond ", FormatBytes(reserved),
-                     " would pass the limit of ", FormatBytes(context_.limit)));
-  }
+  OFFCUT_RETURN_IF_ERROR(CheckLimit(bytes));
   SegmentSet& set = SetOf(pool, small);
-  const auto enter = [&](GranuleIndex granule, DevicePtr address, BlockState state) {
-    auto segment = std::make_unique<Segment>();
-    Block* const tile = context_.blocks.New();
-    tile->address = address;
-    tile->size = bytes;
-    tile->pool = &pool;
-    tile->segment = segment.get();
-    tile->small = small;
-    tile->state = state;
-    *segment = {.first = tile, .bytes = bytes, .granule = granule};
-    set.segments.push_back(std::move(segment));
-    return tile;
-  };
-  OFFCUT_ASSIGN_OR_RETURN(const GranuleIndex granule,
-                          context_.granules.NewSegment(source_, bytes, small, pool.index,
-                                                       [&](GranuleIndex stuck, DevicePtr address) {
-                                                         enter(stuck, address, BlockState::kOld);
-                                                       }));
+  OFFCUT_ASSIGN_OR_RETURN(
+      const GranuleIndex granule,
+      context_.granules.NewSegment(source_, bytes, small, pool.index,
+                                   [&](GranuleIndex stuck, DevicePtr address) {
+                                     AddSegment(pool, set, address, bytes, stuck, BlockState::kOld);
+                                   }));
   const DevicePtr address = context_.granules.granule(granule).mapped_at;
-  Block* const tile = enter(granule, address, BlockState::kFree);
+  Block* const tile = AddSegment(pool, set, address, bytes, granule, BlockState::kFree);
   EnterFree(set, tile);
   CountSegment(bytes, small, /*made=*/true);
   if (const absl::Status entered = context_.address_map.Insert(address, bytes, context_.device);
@@ -115,6 +98,29 @@ absl::Status SegmentsLayout::GrowSlow(SegmentPool& pool, Bytes requested) {
   fresh_ = tile;
   context_.SampleDeviceUsed();
   return absl::OkStatus();
+}
+
+absl::Status SegmentsLayout::CheckLimit(Bytes bytes) const {
+  const Bytes reserved = context_.reserved_bytes();
+  if (reserved + bytes <= context_.limit) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("a segment of ", FormatBytes(bytes), " beyond ", FormatBytes(reserved),
+                   " would pass the limit of ", FormatBytes(context_.limit)));
+}
+
+Block* SegmentsLayout::AddSegment(SegmentPool& pool, SegmentSet& set, DevicePtr address,
+                                  Bytes bytes, GranuleIndex granule, BlockState state) {
+  auto segment = std::make_unique<Segment>();
+  Block* const tile = context_.blocks.New();
+  tile->address = address;
+  tile->size = bytes;
+  tile->pool = &pool;
+  tile->segment = segment.get();
+  tile->small = set.small;
+  tile->state = state;
+  *segment = {.first = tile, .bytes = bytes, .granule = granule};
+  set.segments.push_back(std::move(segment));
+  return tile;
 }
 
 // --- Giving back ---------------------------------------------------------------------------------
@@ -130,9 +136,16 @@ std::vector<SegmentsLayout::SegmentPool*> SegmentsLayout::PoolsByStream() const 
 
 Bytes SegmentsLayout::ReleaseSlow(SegmentPool& pool, SegmentSet& set, Block* tile) {
   if (ReleaseWaits() ? InUse(pool) : !pool.IsIdle(tile->epoch)) return 0;
-  const Segment* const segment = tile->segment;
+  Segment* const segment = tile->segment;
   if (!segment->is_one_block()) return 0;
   const Bytes bytes = segment->bytes;
+  if (segment->granule == kNoGranule || segment->lent) {
+    set.free.Remove(tile);
+    tile->state = BlockState::kReturning;
+    CountSegment(bytes, set.small, /*made=*/false);
+    to_return_.push_back(segment);
+    return bytes;
+  }
   if (!context_.granules.FreeSegment(segment->granule, tile->address, pool.index).ok()) return 0;
   context_.address_map.Remove(tile->address, bytes);
   if (tile->state == BlockState::kFree) {

@@ -31,7 +31,13 @@ SegmentsLayout::~SegmentsLayout() {
   for (SegmentPool* pool : pools_) {
     for (SegmentSet* set : {&pool->small, &pool->large}) {
       for (const std::unique_ptr<Segment>& segment : set->segments) {
-        context_.address_map.Remove(segment->address(), segment->bytes);
+        if (segment->in_address_map) {
+          context_.address_map.Remove(segment->address(), segment->bytes);
+        }
+        if (segment->granule == kNoGranule) {
+          pool->private_pool->foreign->free(segment->address(), segment->bytes);
+          continue;
+        }
         // What the driver refuses now stays with the process.
         context_.granules.FreeSegment(segment->granule, segment->address(), pool->index)
             .IgnoreError();
@@ -172,7 +178,10 @@ absl::StatusOr<std::vector<Block*>> SegmentsLayout::SegmentsOf(const Pool& any_p
   std::vector<Block*> firsts;
   for (const SegmentSet* set : {&pool.small, &pool.large}) {
     for (const std::unique_ptr<Segment>& segment : set->segments) {
-      if (segment->first->state != BlockState::kOld) firsts.push_back(segment->first);
+      const BlockState state = segment->first->state;
+      if (state != BlockState::kOld && state != BlockState::kReturning) {
+        firsts.push_back(segment->first);
+      }
     }
   }
   return firsts;
@@ -226,10 +235,13 @@ void SegmentsLayout::AddTo(StateView& view) const {
         StateView::ArenaView& arena = view.arenas.emplace_back(StateView::ArenaView{
             .small = set->small,
             .segment = true,
+            .foreign = segment->granule == kNoGranule,
             .base = segment->address(),
             .bytes = segment->bytes,
-            .granularity = segment->bytes,
-            .granules = {{.address = segment->address(), .index = segment->granule}}});
+            .granularity = segment->bytes});
+        if (!arena.foreign) {
+          arena.granules.push_back({.address = segment->address(), .index = segment->granule});
+        }
         for (const Block* tile = segment->first; tile != nullptr; tile = tile->next) {
           arena.tiles.push_back({.address = tile->address,
                                  .size = tile->size,

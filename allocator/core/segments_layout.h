@@ -12,12 +12,16 @@
 // Differs from PyTorch in one thing: a block that came free while the ladder was climbed serves a
 // request that PyTorch would fail.
 //
+// A pool whose memory comes from an allocator of somebody else's (ForeignAllocator) gets its segments
+// from the DeviceAllocator, which calls that allocator without the lock; see segments_foreign.cc.
+//
 // Not thread-safe: guarded by the device's lock.
 
 #ifndef OFFCUT_ALLOCATOR_CORE_SEGMENTS_LAYOUT_H_
 #define OFFCUT_ALLOCATOR_CORE_SEGMENTS_LAYOUT_H_
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -53,6 +57,30 @@ class SegmentsLayout final : public Layout {
   Range RangeOf(const Block& block) const override;
   void AddTo(StateView& view) const override;
 
+  // ResourceExhausted if the limit leaves no room for as many bytes more.
+  absl::Status CheckLimit(Bytes bytes) const;
+
+  // --- Foreign memory: segments_foreign.cc ---
+  // The allocator of the pool gave `address` for a request that needs a segment: TakeAfterStep
+  // serves it from there. An error if the memory cannot be what the allocator says; it is not
+  // entered then.
+  absl::Status EnterForeign(Pool& pool, Bytes requested, DevicePtr address);
+  // The allocator of the pool, called for such a request, asks us for memory: a segment of ours.
+  absl::StatusOr<DevicePtr> Lend(Pool& pool, Bytes requested, Bytes bytes);
+  // The allocator frees what was lent to it. False if nothing that it may free was lent there.
+  bool TakeBack(DevicePtr address);
+  // Requested bytes of the live blocks in foreign memory.
+  Bytes LiveBytes() const;
+  // A segment that ReleaseIdle let go of, and that is to be given back to its allocator now.
+  struct Return {
+    std::shared_ptr<const ForeignAllocator> to;
+    DevicePtr address = 0;
+    Bytes bytes = 0;
+  };
+  std::optional<Return> NextReturn();
+  // It was given back.
+  void FinishReturn(DevicePtr address);
+
  private:
   // The segments of one pool for requests of one kind.
   struct SegmentSet {
@@ -79,6 +107,9 @@ class SegmentsLayout final : public Layout {
   void CountSearch(const SegmentPool& pool, const SegmentSet& set);
   Block* TakeFrom(SegmentPool& pool, SegmentSet& set, Block* tile, Bytes size);
   void EnterFree(SegmentSet& set, Block* tile);
+  // A new segment, one block in `state`, which is in no index.
+  Block* AddSegment(SegmentPool& pool, SegmentSet& set, DevicePtr address, Bytes bytes,
+                    GranuleIndex granule, BlockState state);
 
   // --- Statistics ---
   // A free block was handed out, whole or its front; `rest` of it stays free.
@@ -103,6 +134,9 @@ class SegmentsLayout final : public Layout {
   Bytes ReleaseSlow(SegmentPool& pool, SegmentSet& set, Block* tile);
   Bytes ReleaseAllOf(SegmentPool& pool, SegmentSet& set);
   void ForgetSegment(SegmentSet& set, const Segment* segment);
+  // The segment at `address` that is on its way back, or lent and not in its pool; nullptr: none.
+  Segment* FindReturning(DevicePtr address) const;
+  void RemoveReturning(Segment* segment);
   // PyTorch keeps the blocks of all streams together, in order of the streams' handles.
   std::vector<SegmentPool*> PoolsByStream() const;
 
@@ -117,6 +151,7 @@ class SegmentsLayout final : public Layout {
   uint32_t searches_ = 0;
   // The segment that was made for the request that is being served.
   Block* fresh_ = nullptr;
+  std::vector<Segment*> to_return_;  // let go of, and not yet given back
 };
 
 }  // namespace offcut

@@ -1,6 +1,8 @@
 #include "allocator/core/state_view.h"
 
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <set>
 
 #include "absl/types/span.h"
@@ -10,9 +12,20 @@
 namespace offcut {
 
 Accounting StateView::Account(Bytes device_used_bytes) const {
+  std::map<DevicePtr, Bytes> foreign;
+  for (const ArenaView& arena : arenas) {
+    if (arena.foreign) foreign[arena.base] = arena.bytes;
+  }
+  const auto is_foreign = [&](DevicePtr address) {
+    const auto behind = foreign.upper_bound(address);
+    if (behind == foreign.begin()) return false;
+    const auto& [base, bytes] = *std::prev(behind);
+    return address - base < bytes;
+  };
   std::vector<AccountedBlock> blocks;
   blocks.reserve(taken.size());
   for (const Taken& block : taken) {
+    if (is_foreign(block.address)) continue;
     blocks.push_back({.address = block.address,
                       .size = block.size,
                       .requested = block.requested,
@@ -35,7 +48,9 @@ Accounting StateView::Account(Bytes device_used_bytes) const {
   std::sort(
       accounted.begin(), accounted.end(),
       [](const AccountedGranule& a, const AccountedGranule& b) { return a.address < b.address; });
-  return ComputeAccounting(blocks, accounted, device_used_bytes);
+  Accounting sum = ComputeAccounting(blocks, accounted, device_used_bytes);
+  for (const auto& [base, bytes] : foreign) sum.foreign_bytes += bytes;
+  return sum;
 }
 
 StateView::ArenaView ViewOf(const Arena& arena) {

@@ -46,6 +46,7 @@ struct StateView {
   struct ArenaView {
     bool small = false;
     bool segment = false;  // in one piece, of one pool
+    bool foreign = false;  // memory of an allocator of somebody else's: no granules
     DevicePtr base = 0;
     Bytes bytes = 0;
     Bytes granularity = 0;                // size of its granules

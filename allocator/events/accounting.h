@@ -16,6 +16,8 @@ namespace offcut {
 // Each byte counts for the first term that fits, so they add up exactly:
 //   live + rounding + pending + private_pools_free + pinned + idle + driver_pool_free == reserved
 //   reserved + outside == device_used
+// Beside the sum: memory that private pools got from allocators of somebody else's. No term holds
+// the blocks in it.
 struct Accounting {
   Bytes live_bytes = 0;                // requested bytes of blocks that the program has not freed
   Bytes rounding_bytes = 0;            // the same blocks' size, minus live
@@ -28,6 +30,7 @@ struct Accounting {
                               // Negative only when the sample of device used is older than a growth
   Bytes reserved_bytes = 0;
   Bytes device_used_bytes = 0;  // as last sampled
+  Bytes foreign_bytes = 0;      // beside the sum: the segments, whatever lies in them
 
   bool operator==(const Accounting&) const = default;
 };
@@ -45,7 +48,8 @@ struct AccountedGranule {
   bool in_private_pool = false;
 };
 
-// Both lists are sorted by address; blocks do not overlap, nor do mapped granules. A block that no
+// Both lists are sorted by address; blocks do not overlap, nor do mapped granules. Blocks in foreign
+// memory are not among them, and the result's foreign_bytes are its caller's to fill in. A block that no
 // granule stands behind (a recording with dropped events) counts as live or pending all the same,
 // and breaks the sum.
 Accounting ComputeAccounting(absl::Span<const AccountedBlock> blocks,

@@ -80,11 +80,21 @@ void Counters::Apply(const Event& event) {
     }
     case EventKind::kGranuleCreated:
       Rise(reserved_bytes, ClassOfGranule(event), event.bytes);
+      Rise(held_bytes, ClassOfGranule(event), event.bytes);
       ++granules_created;
       break;
     case EventKind::kGranuleReleased:
       Fall(reserved_bytes, ClassOfGranule(event), event.bytes);
+      Fall(held_bytes, ClassOfGranule(event), event.bytes);
       ++granules_released;
+      break;
+    case EventKind::kForeignSegmentAdded:
+      Rise(foreign_bytes, ClassOfRange(event), event.bytes);
+      Rise(held_bytes, ClassOfRange(event), event.bytes);
+      break;
+    case EventKind::kForeignSegmentRemoved:
+      Fall(foreign_bytes, ClassOfRange(event), event.bytes);
+      Fall(held_bytes, ClassOfRange(event), event.bytes);
       break;
     case EventKind::kGranuleMapped:
       Rise(mapped_bytes, ClassOfGranule(event), event.bytes);

@@ -1,6 +1,7 @@
 #include "allocator/events/memory_state.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace offcut {
 
@@ -16,16 +17,17 @@ void MemoryState::Apply(const Event& event) {
       const Block block = {.requested = event.bytes,
                            .size = event.block_bytes(),
                            .pool = event.pool,
+                           .foreign = IsForeign(event.address),
                            .allocated_ns = event.time_ns,
                            .allocation_index = allocations_++};
       const auto [it, inserted] = blocks_.try_emplace(event.address, block);
       if (!inserted) {
         // Its free was lost: what is handed out again cannot still be live.
         ++inconsistencies_;
-        if (!it->second.pending) live_bytes_ -= it->second.requested;
+        if (!it->second.pending) AddLive(it->second, /*sign=*/-1);
         it->second = block;
       }
-      live_bytes_ += block.requested;
+      AddLive(block, /*sign=*/1);
       break;
     }
     case EventKind::kBlockFreed:
@@ -41,7 +43,7 @@ void MemoryState::Apply(const Event& event) {
         break;
       }
       it->second.pending = true;
-      live_bytes_ -= it->second.requested;
+      AddLive(it->second, /*sign=*/-1);
       break;
     }
     case EventKind::kGranuleCreated: {
@@ -99,12 +101,42 @@ void MemoryState::Apply(const Event& event) {
       }
       break;
     }
+    case EventKind::kForeignSegmentAdded:
+      if (foreign_segments_.try_emplace(event.address, event.bytes).second) {
+        foreign_bytes_ += event.bytes;
+      } else {
+        ++inconsistencies_;
+      }
+      break;
+    case EventKind::kForeignSegmentRemoved: {
+      const auto it = foreign_segments_.find(event.address);
+      if (it == foreign_segments_.end()) {
+        ++inconsistencies_;
+      } else {
+        foreign_bytes_ -= it->second;
+        foreign_segments_.erase(it);
+      }
+      break;
+    }
     case EventKind::kDeviceUsedSampled:
       device_used_bytes_ = event.bytes;
       break;
     default:
       break;
   }
+}
+
+bool MemoryState::IsForeign(DevicePtr address) const {
+  const auto behind = foreign_segments_.upper_bound(address);
+  if (behind == foreign_segments_.begin()) return false;
+  const auto& [base, bytes] = *std::prev(behind);
+  return address - base < bytes;
+}
+
+void MemoryState::AddLive(const Block& block, int sign) {
+  const Bytes by = sign > 0 ? block.requested : Bytes{0} - block.requested;
+  live_bytes_ += by;
+  if (block.foreign) foreign_live_bytes_ += by;
 }
 
 void MemoryState::RemoveBlock(const Event& event, bool was_pending) {
@@ -118,7 +150,7 @@ void MemoryState::RemoveBlock(const Event& event, bool was_pending) {
       block.size != event.block_bytes()) {
     ++inconsistencies_;
   }
-  if (!block.pending) live_bytes_ -= block.requested;
+  if (!block.pending) AddLive(block, /*sign=*/-1);
   blocks_.erase(it);
 }
 
@@ -126,6 +158,7 @@ Accounting MemoryState::Account() const {
   std::vector<AccountedBlock> blocks;
   blocks.reserve(blocks_.size());
   for (const auto& [address, block] : blocks_) {
+    if (block.foreign) continue;
     blocks.push_back({.address = address,
                       .size = block.size,
                       .requested = block.requested,
@@ -141,7 +174,9 @@ Accounting MemoryState::Account() const {
   std::sort(
       granules.begin(), granules.end(),
       [](const AccountedGranule& a, const AccountedGranule& b) { return a.address < b.address; });
-  return ComputeAccounting(blocks, granules, device_used_bytes_);
+  Accounting sum = ComputeAccounting(blocks, granules, device_used_bytes_);
+  sum.foreign_bytes = foreign_bytes_;
+  return sum;
 }
 
 }  // namespace offcut

@@ -25,6 +25,7 @@ class MemoryState {
     Bytes size = 0;
     uint16_t pool = kNoPool;
     bool pending = false;
+    bool foreign = false;  // lies in memory of an allocator of somebody else's
     uint64_t allocated_ns = 0;
     uint64_t allocation_index = 0;  // how many BlockAllocated events came before it
     bool operator==(const Block&) const = default;
@@ -58,7 +59,11 @@ class MemoryState {
   const std::map<DevicePtr, uint32_t>& old_mappings() const { return old_mappings_; }
   const std::map<uint16_t, Pool>& pools() const { return pools_; }
   const std::map<uint32_t, Stream>& streams() const { return streams_; }
+  // Segments that private pools got from allocators of somebody else's: their sizes by address.
+  const std::map<DevicePtr, Bytes>& foreign_segments() const { return foreign_segments_; }
+  // Of all blocks, those in foreign memory included; and of those alone.
   Bytes live_bytes() const { return live_bytes_; }
+  Bytes foreign_live_bytes() const { return foreign_live_bytes_; }
   Bytes reserved_bytes() const { return reserved_bytes_; }
   Bytes device_used_bytes() const { return device_used_bytes_; }
   // Events that contradicted the state before them.
@@ -66,13 +71,18 @@ class MemoryState {
 
  private:
   void RemoveBlock(const Event& event, bool was_pending);
+  bool IsForeign(DevicePtr address) const;
+  void AddLive(const Block& block, int sign);
 
   std::map<DevicePtr, Block> blocks_;
   std::map<uint32_t, Granule> granules_;
   std::map<DevicePtr, uint32_t> old_mappings_;
   std::map<uint16_t, Pool> pools_;
   std::map<uint32_t, Stream> streams_;
+  std::map<DevicePtr, Bytes> foreign_segments_;
   Bytes live_bytes_ = 0;
+  Bytes foreign_live_bytes_ = 0;
+  Bytes foreign_bytes_ = 0;
   Bytes reserved_bytes_ = 0;
   Bytes device_used_bytes_ = 0;
   uint64_t allocations_ = 0;

@@ -15,7 +15,7 @@ void TellProfiler(const offcut_block& block, int64_t change_bytes) {
   if (offcut_get_counters(block.device, &counters) != OFFCUT_OK) return;
   c10::reportMemoryUsageToProfiler(block.address, change_bytes,
                                    counters.allocated_bytes[OFFCUT_ALL].current,
-                                   counters.reserved_bytes[OFFCUT_ALL].current,
+                                   counters.held_bytes[OFFCUT_ALL].current,
                                    c10::Device(c10::kCUDA, static_cast<DeviceIndex>(block.device)));
 }
 

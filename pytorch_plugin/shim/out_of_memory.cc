@@ -25,7 +25,7 @@ bool RunFreeMemoryCallbacks() noexcept {
 
 void TorchAllocator::ThrowFailed(DeviceIndex device, size_t bytes, offcut_status status) {
   if (status == OFFCUT_OUT_OF_MEMORY) ThrowOutOfMemory(device, bytes);
-  if (status == OFFCUT_FILTER_FAILED) RethrowFilterError();
+  if (status == OFFCUT_CALLBACK_FAILED) RethrowCallbackError();
   CheckStatus(status, "allocate");
   TORCH_CHECK(false, "Offcut, allocate: no memory and no reason. This is a defect of Offcut.");
 }
@@ -41,7 +41,7 @@ void TorchAllocator::ThrowOutOfMemory(DeviceIndex device, size_t bytes) {
 
   c10::reportOutOfMemoryToProfiler(
       static_cast<int64_t>(bytes), counters.allocated_bytes[OFFCUT_ALL].current,
-      counters.reserved_bytes[OFFCUT_ALL].current, c10::Device(c10::kCUDA, device));
+      counters.held_bytes[OFFCUT_ALL].current, c10::Device(c10::kCUDA, device));
   std::vector<cca::OutOfMemoryObserver> observers;
   {
     const std::lock_guard<std::mutex> lock(observers_mutex_);

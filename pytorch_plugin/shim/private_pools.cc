@@ -1,5 +1,7 @@
 // Private pools: CUDA graphs, torch.cuda.MemPool, use_mem_pool.
 
+#include <c10/cuda/CUDAGraphsC10Utils.h>
+#include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include <exception>
@@ -13,23 +15,59 @@ using Filter = std::function<bool(cudaStream_t)>;
 
 offcut_pool_id ToC(MempoolId_t pool) { return {pool.first, pool.second}; }
 
-// What a filter threw on this thread, until the request that it failed has come back here.
-thread_local std::exception_ptr filter_error;
+// What a filter, or the allocator of a pool, threw on this thread, until the request that it failed
+// has come back here.
+thread_local std::exception_ptr callback_error;
 
 int AskFilter(void* filter, cudaStream_t stream) noexcept {
   try {
     return (*static_cast<Filter*>(filter))(stream) ? 1 : 0;
   } catch (...) {
-    filter_error = std::current_exception();
+    callback_error = std::current_exception();
     return -1;
   }
 }
 
 void DestroyFilter(void* filter) { delete static_cast<Filter*>(filter); }
 
+// --- Allocators of pools -------------------------------------------------------------------------
+
+using PoolAllocator = std::shared_ptr<cca::CUDAAllocator>;
+
+// As native calls them: on the pool's device, and so that cudaMalloc does not end a capture.
+int AllocateSegment(void* allocator, size_t size, int device, void** out) noexcept {
+  try {
+    const c10::cuda::CUDAGuard on(static_cast<DeviceIndex>(device));
+    const c10::cuda::CUDAStreamCaptureModeGuard relaxed(cudaStreamCaptureModeRelaxed);
+    *out = (*static_cast<PoolAllocator*>(allocator))->raw_alloc(size);
+    return 0;
+  } catch (...) {
+    callback_error = std::current_exception();
+    return -1;
+  }
+}
+
+void ReleaseSegment(void* allocator, void* pointer, size_t /*size*/, int device) noexcept {
+  try {
+    const c10::cuda::CUDAGuard on(static_cast<DeviceIndex>(device));
+    const c10::cuda::CUDAStreamCaptureModeGuard relaxed(cudaStreamCaptureModeRelaxed);
+    (*static_cast<PoolAllocator*>(allocator))->raw_delete(pointer);
+  } catch (const std::exception& error) {
+    // Nobody who could mend it waits for this: a destructor may be the caller.
+    try {
+      TORCH_WARN("The allocator of a torch.cuda.MemPool failed to take back ", pointer, ": ",
+                 error.what());
+    } catch (...) {  // a warning that the user has made an error
+    }
+  } catch (...) {
+  }
+}
+
+void DestroyAllocator(void* allocator) { delete static_cast<PoolAllocator*>(allocator); }
+
 }  // namespace
 
-void RethrowFilterError() { std::rethrow_exception(std::exchange(filter_error, nullptr)); }
+void RethrowCallbackError() { std::rethrow_exception(std::exchange(callback_error, nullptr)); }
 
 void TorchAllocator::beginAllocateToPool(DeviceIndex device, MempoolId_t pool, Filter filter) {
   const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device).stream();
@@ -54,10 +92,15 @@ int TorchAllocator::getPoolUseCount(DeviceIndex device, MempoolId_t pool) {
 
 void TorchAllocator::createOrIncrefPool(DeviceIndex device, MempoolId_t pool,
                                         std::shared_ptr<cca::CUDAAllocator> allocator) {
-  TORCH_CHECK_NOT_IMPLEMENTED(allocator == nullptr,
-                              "Offcut does not support torch.cuda.MemPool with an allocator of its "
-                              "own yet.");
-  CheckStatus(offcut_retain_pool(device, ToC(pool)), "createOrIncrefPool");
+  if (allocator == nullptr) {
+    CheckStatus(offcut_retain_pool(device, ToC(pool)), "createOrIncrefPool");
+    return;
+  }
+  const offcut_foreign_allocator foreign = {.allocate = &AllocateSegment,
+                                            .release = &ReleaseSegment,
+                                            .destroy = &DestroyAllocator,
+                                            .context = new PoolAllocator(std::move(allocator))};
+  CheckStatus(offcut_retain_foreign_pool(device, ToC(pool), &foreign), "createOrIncrefPool");
 }
 
 void TorchAllocator::setUseOnOOM(DeviceIndex device, MempoolId_t pool, bool use) {

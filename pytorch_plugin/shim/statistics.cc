@@ -44,7 +44,7 @@ cca::DeviceStats TorchAllocator::getDeviceStats(DeviceIndex device) {
   stats.active = ToStats(counters.active_blocks);
   stats.active_bytes = ToStats(counters.active_bytes);
   stats.requested_bytes = ToStats(counters.active_requested_bytes);
-  stats.reserved_bytes = ToStats(counters.reserved_bytes);
+  stats.reserved_bytes = ToStats(counters.held_bytes);
   stats.num_alloc_retries = static_cast<int64_t>(counters.release_retries);
   stats.num_ooms = static_cast<int64_t>(counters.out_of_memory);
   stats.num_sync_all_streams = static_cast<int64_t>(counters.device_waits);

@@ -124,8 +124,9 @@ void CheckStatus(offcut_status status, const char* what);
 // True if a callback that libraries register with PyTorch has freed something: CUDA IPC's does.
 bool RunFreeMemoryCallbacks() noexcept;
 
-// Throws what the filter of a route threw, for OFFCUT_FILTER_FAILED of a request of this thread.
-[[noreturn]] void RethrowFilterError();
+// Throws what the filter of a route, or the allocator of a pool, threw, for OFFCUT_CALLBACK_FAILED of
+// a request of this thread.
+[[noreturn]] void RethrowCallbackError();
 
 // Whether anybody wants to be told of single blocks: the profiler, or torch.cuda's trace.
 bool SomebodyListens();

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+import textwrap
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from harness import MIB, run
+from harness import LIBRARY, MIB, inspect, offcut_program, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def both(code: str, **how: Any) -> tuple[Any, Any]:
@@ -225,6 +229,203 @@ SAME = {
 def test_as_native(what: str) -> None:
     native, ours = both(SAME[what])
     assert ours == native
+
+
+# An allocator of a MemPool's own, as PyTorch's documentation makes them: of ctypes closures instead of
+# a compiled library, over cudaMalloc.
+OWN_ALLOCATOR = """
+import ctypes
+cudart = ctypes.CDLL(None)
+asked, freed, behave = [], [], []
+@ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p)
+def own_malloc(size, device, stream):
+    asked.append(size)
+    if behave == ["null"]:
+        return None
+    address = ctypes.c_void_p()
+    assert cudart.cudaMalloc(ctypes.byref(address), ctypes.c_size_t(size)) == 0
+    return address.value
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p)
+def own_free(address, size, device, stream):
+    freed.append(size)
+    assert cudart.cudaFree(ctypes.c_void_p(address)) == 0
+own = torch._C._cuda_customAllocator(
+    ctypes.cast(own_malloc, ctypes.c_void_p).value, ctypes.cast(own_free, ctypes.c_void_p).value)
+def figures():
+    stats = torch.cuda.memory_stats()
+    return [stats[f"{name}.all.{which}"] for name in ("allocated_bytes", "reserved_bytes")
+            for which in ("current", "peak")]
+"""
+
+OWN = {
+    "segments come from the allocator, are cut and cached, and go back to it": """
+        pool = torch.cuda.MemPool(own)
+        with torch.cuda.use_mem_pool(pool):
+            small = torch.empty(1000, device="cuda")
+            large = torch.empty(3 << 20, dtype=torch.uint8, device="cuda")
+            at = large.data_ptr()
+            del large
+            again = torch.empty(4 << 20, dtype=torch.uint8, device="cuda")
+            huge = torch.empty((30 << 20) + 1, dtype=torch.uint8, device="cuda")
+        report([list(asked), list(freed), again.data_ptr() == at, figures()])
+        del small, again, huge
+        torch.cuda.empty_cache()
+        report([list(freed), figures()])
+        del pool
+        torch.cuda.empty_cache()
+        report([sorted(freed), figures()])
+    """,
+    "a tensor outlives the pool and its allocator": """
+        pool = torch.cuda.MemPool(own)
+        with torch.cuda.use_mem_pool(pool):
+            x = torch.ones(30 << 20, dtype=torch.uint8, device="cuda")
+        del pool, own
+        torch.cuda.empty_cache()
+        report([list(freed), int(x.numel())])
+        del x
+        torch.cuda.empty_cache()
+        report([list(freed), figures()])
+    """,
+    "no memory there is PyTorch's out-of-memory error, after a second try": """
+        pool = torch.cuda.MemPool(own)
+        behave.append("null")
+        with torch.cuda.use_mem_pool(pool):
+            try:
+                torch.empty(30 << 20, dtype=torch.uint8, device="cuda")
+                report("nothing was raised")
+            except torch.cuda.OutOfMemoryError as error:
+                report(str(error).split(". GPU")[0])
+            behave.clear()
+            x = torch.empty(30 << 20, dtype=torch.uint8, device="cuda")
+        report(x.numel())
+    """,
+    "a graph is captured into it": """
+        graph = torch.cuda.CUDAGraph()
+        pool = torch.cuda.MemPool(own)
+        with torch.cuda.graph(graph, pool=pool.id):
+            x = torch.ones(30 << 20, dtype=torch.uint8, device="cuda")
+            y = x + 1
+        graph.replay()
+        torch.cuda.synchronize()
+        report([list(asked), figures()])
+    """,
+    "what is not split": """
+        pool = torch.cuda.MemPool(own, no_split=True)
+        with torch.cuda.use_mem_pool(pool):
+            kept = [torch.empty(3 << 20, dtype=torch.uint8, device="cuda") for _ in range(3)]
+        report([list(asked), figures()])
+    """,
+    "free blocks serve others where that is allowed and memory is out": """
+        pool = torch.cuda.MemPool(own, use_on_oom=True)
+        total = torch.cuda.get_device_properties(0).total_memory
+        with torch.cuda.use_mem_pool(pool):
+            x = torch.empty(int(total * 0.6), dtype=torch.uint8, device="cuda")
+        at = x.data_ptr()
+        del x
+        y = torch.empty(int(total * 0.6), dtype=torch.uint8, device="cuda")
+        report(y.data_ptr() == at)
+    """,
+    "the memory fraction holds for both together": """
+        torch.cuda.set_per_process_memory_fraction(0.5)
+        total = torch.cuda.get_device_properties(0).total_memory
+        pool = torch.cuda.MemPool(own)
+        outcomes = []
+        def attempt(fraction):
+            try:
+                outcomes.append(torch.empty(int(total * fraction), dtype=torch.uint8, device="cuda"))
+            except torch.cuda.OutOfMemoryError:
+                outcomes.append(None)
+        with torch.cuda.use_mem_pool(pool):
+            attempt(0.3)
+            attempt(0.3)
+        attempt(0.3)
+        attempt(0.1)
+        report([outcome is not None for outcome in outcomes] + [len(asked)])
+    """,
+    "a block used on another stream waits for it": """
+        pool = torch.cuda.MemPool(own)
+        side = torch.cuda.Stream()
+        with torch.cuda.use_mem_pool(pool):
+            x = torch.empty(30 << 20, dtype=torch.uint8, device="cuda")
+        x.record_stream(side)
+        del x
+        torch.cuda.synchronize()
+        with torch.cuda.use_mem_pool(pool):
+            x = torch.empty(30 << 20, dtype=torch.uint8, device="cuda")
+        report(torch.cuda.memory_allocated())
+    """,
+}
+
+
+@pytest.mark.parametrize("what", OWN)
+def test_memory_of_somebody_elses_as_native(what: str) -> None:
+    code = OWN_ALLOCATOR + textwrap.dedent(OWN[what])
+    native, ours = run(code, enable=False).reports, run(code).reports
+    assert ours == native
+
+
+def test_what_the_allocator_of_a_pool_throws_is_what_the_program_gets() -> None:
+    # Native's own allocator throws for a device that is used in a way that it cannot be.
+    done = run("""
+        pool = torch.cuda.MemPool(torch._C._cuda_customAllocator(0, 0))
+        try:
+            with torch.cuda.use_mem_pool(pool):
+                torch.empty(30 << 20, dtype=torch.uint8, device="cuda")
+            report("nothing was raised")
+        except RuntimeError as error:
+            report(str(error))
+        report(torch.empty(30 << 20, dtype=torch.uint8, device="cuda").numel())
+    """)
+    message, after = done.reports
+    assert "bad_function_call" in message
+    assert after == 30 << 20
+
+
+def test_the_pool_of_pytorchs_documentation_with_offcut_as_its_allocator() -> None:
+    done = run(
+        f"""
+        plugged = torch.cuda.memory.CUDAPluggableAllocator(
+            {str(LIBRARY)!r}, "offcut_malloc", "offcut_free")
+        pool = torch.cuda.MemPool(plugged.allocator())
+        with torch.cuda.use_mem_pool(pool):
+            inside = torch.arange(1 << 20).to("cuda")
+            more = torch.empty(30 << 20, dtype=torch.uint8, device="cuda")
+        outside = torch.empty(4 << 20, dtype=torch.uint8, device="cuda")
+        sum = offcut.accounting()
+        report([torch.cuda.memory_allocated(), sum["live_bytes"], sum["foreign_bytes"],
+                bool((inside.cpu() == torch.arange(1 << 20)).all())])
+        del inside, more, pool
+        torch.cuda.empty_cache()
+        sum = offcut.accounting()
+        report([sum["live_bytes"], sum["reserved_bytes"], offcut.counters()["invalid_frees"]])
+        """
+    )
+    before, after = done.reports
+    assert before == [42 << 20, 42 << 20, 0, True]
+    assert after == [4 << 20, 4 << 20, 0]
+
+
+def test_a_recording_tells_of_memory_of_somebody_elses(tmp_path: Path) -> None:
+    run(
+        OWN_ALLOCATOR
+        + textwrap.dedent("""
+        outside = torch.empty(4 << 20, dtype=torch.uint8, device="cuda")
+        pool = torch.cuda.MemPool(own)
+        with torch.cuda.use_mem_pool(pool):
+            inside = torch.empty(30 << 20, dtype=torch.uint8, device="cuda")
+        more = torch.empty(4 << 20, dtype=torch.uint8, device="cuda")
+        del inside, pool
+        torch.cuda.empty_cache()
+        report(len(freed))
+        """),
+        environment={"OFFCUT_RECORD": str(tmp_path)},
+    )
+    offcut_program("check", tmp_path)
+    seen = inspect(tmp_path)
+    assert seen["accounting"]["foreign_bytes"] == 30 * MIB
+    assert seen["accounting"]["live_bytes"] == 8 * MIB
+    assert seen["devices"][0]["live_over_reserved"] <= 1
+    assert seen["devices"][0]["events_by_kind"]["ForeignSegmentRemoved"] == 1
 
 
 def test_a_filter_that_throws_fails_the_request_with_its_own_error() -> None:

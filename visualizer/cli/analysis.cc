@@ -57,6 +57,8 @@ class Totals {
   void SeePeaks(uint64_t now_ns) {
     const Bytes live = state_.live_bytes();
     const Bytes reserved = state_.reserved_bytes();
+    analysis_.peak_reserved_live_bytes =
+        std::max(analysis_.peak_reserved_live_bytes, live - state_.foreign_live_bytes());
     if (live > analysis_.peak_live_bytes) {
       analysis_.peak_live_bytes = live;
       analysis_.peak_live_ns = now_ns;
@@ -112,6 +114,8 @@ bool IsPlausible(const Event& event) {
       return IsPlausibleRange(0, event.bytes) && event.bytes > 0;
     case EventKind::kGranuleMapped:
     case EventKind::kGranuleUnmapped:
+    case EventKind::kForeignSegmentAdded:
+    case EventKind::kForeignSegmentRemoved:
       return IsPlausibleRange(event.address, event.bytes) && event.address != 0 && event.bytes > 0;
     case EventKind::kAddressRangeReserved:
     case EventKind::kAddressRangeFreed:
@@ -132,7 +136,8 @@ bool IsPlausible(const Event& event) {
 double DeviceAnalysis::live_over_reserved() const {
   return peak_reserved_bytes == 0
              ? 0
-             : static_cast<double>(peak_live_bytes) / static_cast<double>(peak_reserved_bytes);
+             : static_cast<double>(peak_reserved_live_bytes) /
+                   static_cast<double>(peak_reserved_bytes);
 }
 
 double DeviceAnalysis::chunk_bytes_per_event() const {

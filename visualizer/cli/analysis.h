@@ -64,6 +64,7 @@ struct DeviceAnalysis {
   uint64_t end_ns = 0;    // of the last
   Bytes peak_live_bytes = 0;
   uint64_t peak_live_ns = 0;
+  Bytes peak_reserved_live_bytes = 0;  // of live without what lies in foreign memory
   Bytes peak_reserved_bytes = 0;
   Bytes end_live_bytes = 0;
   Bytes end_reserved_bytes = 0;
@@ -75,7 +76,8 @@ struct DeviceAnalysis {
   uint64_t frees() const {
     return Count(EventKind::kBlockFreed) + Count(EventKind::kBlockFreePended);
   }
-  // Peak live over peak reserved, each the maximum over the whole run; 0 without reserved memory.
+  // Peak live, without what lies in foreign memory, over peak reserved, each the maximum over the
+  // whole run; 0 without reserved memory.
   double live_over_reserved() const;
   // Size of a chunk per event in it; 0 without chunks.
   double chunk_bytes_per_event() const;

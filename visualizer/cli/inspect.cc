@@ -42,6 +42,7 @@ Json AccountingJson(const Accounting& sum) {
   for (const Term& term : HeldTerms(sum)) json[absl::StrCat(term.name, "_bytes")] = term.bytes;
   json["outside_bytes"] = sum.outside_bytes;
   json["device_used_bytes"] = sum.device_used_bytes;
+  json["foreign_bytes"] = sum.foreign_bytes;
   return json;
 }
 
@@ -133,6 +134,10 @@ void AppendSum(const Accounting& sum, std::string* text) {
   line("outside", sum.outside_bytes, "the CUDA context, other libraries, other processes");
   absl::StrAppend(text, rule);
   line("device used", static_cast<int64_t>(sum.device_used_bytes), "as last sampled");
+  if (sum.foreign_bytes > 0) {
+    line("foreign", static_cast<int64_t>(sum.foreign_bytes),
+         "beside the sum: private pools' memory that another allocator gave");
+  }
 }
 
 void AppendBlocks(const std::vector<LiveBlock>& blocks, std::string* text) {

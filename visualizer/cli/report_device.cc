@@ -149,7 +149,7 @@ Json RowPass::ToJson() const {
 }
 
 Json AccountingToJson(const Accounting& sum) {
-  return {{"live_bytes", sum.live_bytes},
+  Json json = {{"live_bytes", sum.live_bytes},
           {"rounding_bytes", sum.rounding_bytes},
           {"pending_bytes", sum.pending_bytes},
           {"private_pools_free_bytes", sum.private_pools_free_bytes},
@@ -159,6 +159,8 @@ Json AccountingToJson(const Accounting& sum) {
           {"reserved_bytes", sum.reserved_bytes},
           {"outside_bytes", sum.outside_bytes},
           {"device_used_bytes", sum.device_used_bytes}};
+  if (sum.foreign_bytes > 0) json["foreign_bytes"] = sum.foreign_bytes;
+  return json;
 }
 
 // The largest live blocks, and how many there are.

@@ -43,6 +43,7 @@ class _CAccounting(ctypes.Structure):
         ("outside_bytes", ctypes.c_int64),
         ("reserved_bytes", ctypes.c_uint64),
         ("device_used_bytes", ctypes.c_uint64),
+        ("foreign_bytes", ctypes.c_uint64),
     )
 
 

@@ -103,6 +103,7 @@ export interface Accounting {
   readonly reserved_bytes: number;
   readonly outside_bytes: number;
   readonly device_used_bytes: number;
+  readonly foreign_bytes?: number; // beside the sum; left out if there is none
 }
 
 export interface FirstBlocks {

@@ -6,7 +6,7 @@ import type { StepIndex } from '../model/step_index.ts';
 import type { Accounting, Device } from '../trace/overview.ts';
 
 interface Term {
-  readonly key: keyof Accounting;
+  readonly key: Exclude<keyof Accounting, 'foreign_bytes'>;
   readonly name: string;
   readonly meaning: string;
 }
@@ -75,6 +75,10 @@ function sumTable(accounting: Accounting): HTMLElement {
   if (isSampled(accounting)) {
     rows.push(termRow(OUTSIDE, accounting, unit, '+'));
     rows.push(sumRow('device used', '=', accounting.device_used_bytes, reserved, unit, 'As the driver reported at the last growth or release before.'));
+  }
+  const foreign = accounting.foreign_bytes ?? 0;
+  if (foreign > 0) {
+    rows.push(sumRow('foreign', '', foreign, reserved, unit, 'Beside the sum: memory of private pools that an allocator of somebody else\'s gave.'));
   }
   return h(
     'div',
