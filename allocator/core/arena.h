@@ -6,8 +6,9 @@
 // Invariants (audit.cc recomputes them):
 //   the tiles cover [base, base + bytes) without overlap, in order of address
 //   no two neighbours are both free and of one pool, no two are both gaps
-//   gaps and old tiles begin and end at multiples of the granularity
-//   a granule is mapped if and only if neither a gap nor an old tile covers it
+//   gaps and old tiles begin and end at places: multiples of the granularity from base
+//   a granule, one place or several side by side, is mapped if and only if neither a gap nor an old
+//   tile covers it; none is covered in part
 
 #ifndef OFFCUT_ALLOCATOR_CORE_ARENA_H_
 #define OFFCUT_ALLOCATOR_CORE_ARENA_H_
@@ -72,10 +73,13 @@ class Arena {
   };
   const std::set<Block*, ByAddress>& gaps() const { return gaps_; }
 
-  // Which granule is mapped at an address (a multiple of the granularity).
+  // Which granule is mapped at a place: an address that is a multiple of the granularity from base.
   GranuleIndex granule_at(DevicePtr address) const { return granules_[Slot(address)]; }
-  void set_granule_at(DevicePtr address, GranuleIndex granule) {
-    granules_[Slot(address)] = granule;
+  // Over a range of whole places: a granule covers one or more.
+  void set_granule_at(DevicePtr address, Bytes bytes, GranuleIndex granule) {
+    for (size_t slot = Slot(address); bytes > 0; ++slot, bytes -= granularity_) {
+      granules_[slot] = granule;
+    }
   }
 
  private:

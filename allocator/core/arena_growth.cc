@@ -1,5 +1,5 @@
-// What ArenaLayout does when no free block fits: choosing a site, filling its gaps with new
-// granules or moved ones, and giving idle granules back.
+// What ArenaLayout does when no free block fits: how much to grow, where a request goes, and giving
+// idle granules back. What the gaps there are filled with is in arena_filling.cc.
 
 #include <algorithm>
 #include <tuple>
@@ -24,15 +24,8 @@ constexpr ReclaimStep kLadder[] = {
     ReclaimStep::kGrowWithoutWait,  ReclaimStep::kMoveAfterWait,       ReclaimStep::kGrow,
     ReclaimStep::kUseOnOom,         ReclaimStep::kFinishPending,       ReclaimStep::kReleaseIdle};
 
-// A device that hangs sets no old mapping free; their number stays within this. 64 GiB of moves.
-constexpr int64_t kMostOldMappingBytes = 64 * static_cast<int64_t>(kGiB);
-
 // An event is recorded on a stream to learn what it is done with at most this often.
 constexpr uint64_t kEpochNs = 1'000'000;
-
-bool Overlap(DevicePtr a, Bytes a_bytes, DevicePtr b, Bytes b_bytes) {
-  return a < b + b_bytes && b < a + a_bytes;
-}
 
 }  // namespace
 
@@ -75,8 +68,7 @@ absl::Status ArenaLayout::TakeStep(ReclaimStep step, Pool& any_pool, Bytes reque
 
 bool ArenaLayout::MovingHasHadItsShare(Bytes largest_live) const {
   const uint64_t elapsed_ns = context_.emitter.clock().NowNs() - created_ns_;
-  return moved_bytes_ >
-         policy::MoveBudget(largest_live, elapsed_ns, context_.properties.granularity);
+  return moves_ > policy::MoveBudget(largest_live, elapsed_ns, context_.properties.granularity);
 }
 
 Bytes ArenaLayout::LargestLiveWith(Bytes requested) const {
@@ -125,28 +117,34 @@ absl::Status ArenaLayout::MakeRoomSlow(ArenaPool& pool, Bytes requested, const S
   }
   ArenaSet& set = SetOf(requested);
   OFFCUT_ASSIGN_OR_RETURN(Site site, FindSiteSlow(pool, set, GrowthFor(requested)));
-  const Bytes granularity = context_.properties.granularity;
-  Bytes missing = site.window.missing_bytes;
-  std::vector<Donor> donors;
-  const auto shortage = [&] { return missing - donors.size() * granularity; };
-  if (supply.may_move && missing > supply.preferred_new) {
-    const Bytes to_move = RoundUp(missing - supply.preferred_new, granularity);
-    donors = ChooseDonors(pool, site, to_move / granularity);
+  Filling filling = PlanFilling(pool, site, supply);
+  if (filling.new_bytes > supply.most_new) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("growing by ", FormatBytes(filling.new_bytes), " beyond ",
+                     FormatBytes(context_.reserved_bytes()), " would pass ",
+                     FormatBytes(supply.most_new), " of room"));
   }
-  if (shortage() > supply.most_new) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "growing by ", FormatBytes(shortage()), " beyond ", FormatBytes(context_.reserved_bytes()),
-        " would pass ", FormatBytes(supply.most_new), " of room"));
-  }
-  const absl::Status filled = FillSlow(pool, site, donors);
+  const absl::Status filled = FillSlow(pool, site, filling);
   if (!absl::IsResourceExhausted(filled) || !supply.may_move) return filled;
   // The driver has less than the limit allows: what can be moved instead? The site may have become
   // another one: places whose mappings could not be undone are none any more.
   OFFCUT_ASSIGN_OR_RETURN(site, FindSiteSlow(pool, set, GrowthFor(requested)));
-  missing = site.window.missing_bytes;
-  donors = ChooseDonors(pool, site, missing / granularity);
-  if (shortage() > 0) return filled;
-  return FillSlow(pool, site, donors);
+  filling = PlanFilling(pool, site, {.may_move = true});
+  if (filling.new_bytes > 0) return filled;
+  return FillSlow(pool, site, filling);
+}
+
+void ArenaLayout::CloseEpochOfIdle(ArenaPool& pool) {
+  StreamLedger::Stream& stream = pool.stream;
+  if (context_.emitter.clock().NowNs() < stream.closed_at_ns + kEpochNs) return;
+  bool worthwhile = false;
+  for (const FreeIndex* free : {&pool.large_free, &pool.small_free}) {
+    free->ForEachFrom(context_.properties.granularity, [&](const Block& tile) {
+      worthwhile |= tile.epoch == stream.epoch;
+      return !worthwhile;
+    });
+  }
+  if (worthwhile && context_.streams.CloseEpoch(stream)) context_.streams.PollEpochs(stream);
 }
 
 // --- Where ---------------------------------------------------------------------------------------
@@ -259,155 +257,6 @@ absl::Status ArenaLayout::AddArenaSlow(ArenaSet& set, Bytes size) {
   return absl::OkStatus();
 }
 
-// --- With what -----------------------------------------------------------------------------------
-
-std::vector<ArenaLayout::Donor> ArenaLayout::ChooseDonors(ArenaPool& pool, const Site& site,
-                                                          size_t count) {
-  std::vector<Donor> donors;
-  // While anything is captured no event may be recorded, and nothing may be unmapped.
-  if (context_.config.remap() == RemapMode::kOff || context_.streams.AnyCapturing()) return donors;
-  for (const bool small : {false, true}) {
-    AddDonors(pool, small, /*same_stream=*/true, site, count, donors);
-  }
-  for (ArenaPool* other : pools_) {
-    if (other == &pool) continue;
-    RemoveOldMappings(*other);
-    for (const bool small : {false, true}) {
-      AddDonors(*other, small, /*same_stream=*/false, site, count, donors);
-    }
-  }
-  return donors;
-}
-
-void ArenaLayout::CloseEpochOfIdle(ArenaPool& pool) {
-  StreamLedger::Stream& stream = pool.stream;
-  if (context_.emitter.clock().NowNs() < stream.closed_at_ns + kEpochNs) return;
-  bool worthwhile = false;
-  for (const FreeIndex* free : {&pool.large_free, &pool.small_free}) {
-    free->ForEachFrom(context_.properties.granularity, [&](const Block& tile) {
-      worthwhile |= tile.epoch == stream.epoch;
-      return !worthwhile;
-    });
-  }
-  if (worthwhile && context_.streams.CloseEpoch(stream)) context_.streams.PollEpochs(stream);
-}
-
-void ArenaLayout::AddDonors(ArenaPool& from, bool small, bool same_stream, const Site& site,
-                            size_t count, std::vector<Donor>& donors) {
-  if (donors.size() == count) return;
-  const Bytes granularity = context_.properties.granularity;
-  const bool alias =
-      same_stream && MayAlias() && from.stream.ordered &&
-      context_.emitter.counters().old_mapping_bytes[0].current < kMostOldMappingBytes;
-  from.free(small).ForEachFrom(granularity, [&](Block& tile) {
-    const bool idle = from.IsIdle(tile.epoch);
-    if (!idle && !alias) return true;
-    const Arena& arena = *tile.arena;
-    const DevicePtr first = arena.base() + RoundUp(tile.address - arena.base(), granularity);
-    DevicePtr address = arena.base() + RoundDown(tile.end() - arena.base(), granularity);
-    // From the end: what is left of the block still begins where it did.
-    while (address > first && donors.size() < count) {
-      address -= granularity;
-      if (&arena == site.arena &&
-          Overlap(address, granularity, site.window.address, site.window.bytes)) {
-        continue;
-      }
-      const GranulePool::Granule& granule = granules_.granule(arena.granule_at(address));
-      if (same_stream || granule.old_mappings == 0) donors.push_back({&tile, address});
-    }
-    return donors.size() < count;
-  });
-}
-
-absl::Status ArenaLayout::FillSlow(ArenaPool& pool, const Site& site,
-                                   const std::vector<Donor>& donors) {
-  Arena& arena = *site.arena;
-  const Bytes granularity = arena.granularity();
-  const DevicePtr begin = arena.base() + RoundDown(site.window.address - arena.base(), granularity);
-  const DevicePtr end = site.window.address + site.window.bytes;
-  std::vector<GranulePool::Place> places;
-  for (DevicePtr address = begin; address < end; address += granularity) {
-    if (arena.granule_at(address) != kNoGranule) continue;
-    GranulePool::Place place = {.address = address};
-    if (places.size() < donors.size()) {
-      const Donor& donor = donors[places.size()];
-      place.moved = donor.tile->arena->granule_at(donor.address);
-    }
-    places.push_back(place);
-  }
-  OFFCUT_CHECK(donors.size() <= places.size(), "more granules to move than places for them");
-  OFFCUT_RETURN_IF_ERROR(granules_.MapAll(arena, pool.index, places, [&](DevicePtr stuck) {
-    pool.old_tiles.push_front(arena.GapBecameOld(stuck, granularity, pool, /*epoch=*/0));
-  }));
-
-  const bool in_use = std::any_of(donors.begin(), donors.end(), [](const Donor& donor) {
-    return !Cast(*donor.tile->pool).IsIdle(donor.tile->epoch);
-  });
-  const uint64_t epoch = in_use ? pool.stream.epoch : 0;
-  RetireDonors(donors, epoch);
-  for (size_t i = 0, end_of_range = 0; i < places.size(); i = end_of_range) {
-    end_of_range = i + 1;
-    while (end_of_range < places.size() &&
-           places[end_of_range].address == places[end_of_range - 1].address + granularity) {
-      ++end_of_range;
-    }
-    arena.GapBecameFree(places[i].address, (end_of_range - i) * granularity, pool, epoch);
-  }
-  AdoptWithin(pool, site);
-  moved_bytes_ += donors.size() * granularity;
-  if (!donors.empty()) {
-    context_.emitter.Emit({.bytes = donors.size() * granularity,
-                           .extra = static_cast<uint32_t>(donors.size()),
-                           .pool = pool.index,
-                           .kind = EventKind::kMovesMade});
-  }
-  if (in_use) context_.streams.CloseEpoch(pool.stream);
-  if (donors.size() < places.size()) context_.SampleDeviceUsed();
-  return absl::OkStatus();
-}
-
-// Donors come tile by tile and, within one, from its end.
-void ArenaLayout::RetireDonors(const std::vector<Donor>& donors, uint64_t epoch) {
-  std::vector<ArenaPool*> idle_pools;
-  for (size_t i = 0; i < donors.size();) {
-    Block* const tile = donors[i].tile;
-    Arena& arena = *tile->arena;
-    ArenaPool& owner = Cast(*tile->pool);
-    const bool idle = owner.IsIdle(tile->epoch);
-    Bytes bytes = arena.granularity();
-    DevicePtr address = donors[i].address;
-    for (++i; i < donors.size() && donors[i].tile == tile &&
-              donors[i].address + arena.granularity() == address;
-         ++i) {
-      address = donors[i].address;
-      bytes += arena.granularity();
-    }
-    if (idle) {
-      owner.old_tiles.push_front(arena.FreeBecameOld(tile, address, bytes, /*epoch=*/0));
-      idle_pools.push_back(&owner);
-    } else {
-      owner.old_tiles.push_back(arena.FreeBecameOld(tile, address, bytes, epoch));
-    }
-  }
-  for (ArenaPool* pool : idle_pools) RemoveOldMappings(*pool);
-}
-
-void ArenaLayout::RemoveOldMappings(ArenaPool& pool) {
-  if (pool.old_tiles.empty()) return;
-  context_.streams.PollEpochs(pool.stream);
-  while (!pool.old_tiles.empty() && pool.IsIdle(pool.old_tiles.front()->epoch)) {
-    Block* const tile = pool.old_tiles.front();
-    Arena& arena = *tile->arena;
-    const Bytes unmapped = granules_.UnmapRange(arena, tile->address, tile->size);
-    if (unmapped == 0) return;
-    pool.old_tiles.pop_front();
-    Block* const rest = arena.OldBecameGap(tile, unmapped);
-    if (rest == nullptr) continue;
-    pool.old_tiles.push_front(rest);
-    return;
-  }
-}
-
 // --- Giving back ---------------------------------------------------------------------------------
 
 Bytes ArenaLayout::ReleaseIdle(const Pool* only) {
@@ -453,25 +302,20 @@ Bytes ArenaLayout::ReleaseIdleOf(ArenaPool& pool, bool small) {
   });
   Bytes released = 0;
   for (Block* tile : idle_tiles) {
-    Arena& arena = *tile->arena;
-    const Bytes granularity = arena.granularity();
-    const DevicePtr begin = arena.base() + RoundUp(tile->address - arena.base(), granularity);
-    DevicePtr end = arena.base() + RoundDown(tile->end() - arena.base(), granularity);
-    // From the end, so that `tile` stays what is left of it. A granule whose old mapping the driver
-    // would not remove stays.
-    while (end > begin) {
-      DevicePtr first = end;
-      while (first > begin &&
-             granules_.granule(arena.granule_at(first - granularity)).old_mappings == 0) {
-        first -= granularity;
-      }
-      if (first < end) {
-        const Bytes unmapped = granules_.UnmapRange(arena, first, end - first);
-        if (unmapped > 0) arena.FreeBecameGap(tile, first, unmapped);
-        released += unmapped;
-        if (unmapped < end - first) break;
-      }
-      end = first > begin ? first - granularity : begin;
+    // A granule whose old mapping the driver would not remove stays.
+    std::vector<Range> runs;
+    ForEachGranuleFromEnd(*tile, [&](DevicePtr address, const GranulePool::Granule& granule) {
+      if (granule.old_mappings > 0) return true;
+      if (runs.empty() || runs.back().address != address + granule.bytes) runs.push_back({});
+      runs.back() = {.address = address, .bytes = runs.back().bytes + granule.bytes};
+      return true;
+    });
+    // From the end, so that `tile` stays what is left of it.
+    for (const Range& run : runs) {
+      const Bytes unmapped = granules_.UnmapRange(*tile->arena, run.address, run.bytes);
+      if (unmapped > 0) tile->arena->FreeBecameGap(tile, run.address, unmapped);
+      released += unmapped;
+      if (unmapped < run.bytes) break;
     }
   }
   return released;

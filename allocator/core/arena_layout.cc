@@ -20,10 +20,12 @@ ArenaLayout::~ArenaLayout() {
   granules_.ReleaseUnmapped();
   for (ArenaSet* set : {&small_, &large_}) {
     for (const std::unique_ptr<Arena>& arena : set->arenas) {
-      for (DevicePtr address = arena->base(); address < arena->end();
-           address += arena->granularity()) {
-        if (arena->granule_at(address) == kNoGranule) continue;
-        granules_.UnmapRange(*arena, address, arena->granularity());
+      for (DevicePtr place = arena->base(); place < arena->end();) {
+        const GranuleIndex index = arena->granule_at(place);
+        const Bytes bytes =
+            index == kNoGranule ? arena->granularity() : granules_.granule(index).bytes;
+        if (index != kNoGranule) granules_.UnmapRange(*arena, place, bytes);
+        place += bytes;
       }
       context_.address_map.Remove(arena->base(), arena->bytes());
       context_.driver.FreeAddress(arena->base(), arena->bytes()).IgnoreError();

@@ -22,6 +22,8 @@
 #include <optional>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
 #include "allocator/core/arena.h"
 #include "allocator/core/arena_pool.h"
 #include "allocator/core/granule_pool.h"
@@ -64,6 +66,17 @@ class ArenaLayout final : public Layout {
   struct Donor {
     Block* tile = nullptr;
     DevicePtr address = 0;
+    Bytes bytes = 0;
+  };
+  // What the gaps of a site are filled with.
+  struct Filling {
+    std::vector<GranulePool::Place> places;  // in order of address
+    std::vector<Donor> donors;               // of the granules among them that are moved
+    absl::flat_hash_set<DevicePtr> chosen;   // the donors' addresses
+    Bytes new_bytes = 0;                     // of the other granules
+
+    // The donor's granule goes to the front of a gap, which is shorter from then on.
+    void Move(const Donor& donor, Range& gap);
   };
   // How the gaps of a site are filled.
   struct Supply {
@@ -97,23 +110,42 @@ class ArenaLayout final : public Layout {
   void AdoptWithin(ArenaPool& pool, const Site& site);
   absl::StatusOr<Site> FindSiteSlow(ArenaPool& pool, ArenaSet& set, Bytes size);
   absl::Status AddArenaSlow(ArenaSet& set, Bytes size);
-  // At most `count` donors for `pool`, none of them within `site`.
-  std::vector<Donor> ChooseDonors(ArenaPool& pool, const Site& site, size_t count);
-  // So that what is free in the pool now may soon serve other pools.
-  void CloseEpochOfIdle(ArenaPool& pool);
-  void AddDonors(ArenaPool& from, bool small, bool same_stream, const Site& site, size_t count,
-                 std::vector<Donor>& donors);
-  absl::Status FillSlow(ArenaPool& pool, const Site& site, const std::vector<Donor>& donors);
-  // The donors' places become old tiles, in use up to `epoch`; those that the device is done with
-  // become gaps at once.
-  void RetireDonors(const std::vector<Donor>& donors, uint64_t epoch);
-  // Old mappings that the stream has passed go.
-  void RemoveOldMappings(ArenaPool& pool);
   void JoinIdleNeighbours();
   Bytes ReleaseIdleOf(ArenaPool& pool, bool small);
+  // So that what is free in the pool now may soon serve other pools.
+  void CloseEpochOfIdle(ArenaPool& pool);
+
+  // --- arena_filling.cc: the slow path ---
+  Filling PlanFilling(ArenaPool& pool, const Site& site, const Supply& supply);
+  // Whole places, in order of address.
+  std::vector<Range> GapsOf(const Site& site) const;
+  // Bytes of the gap at a place, from there on, as far as `most`.
+  static Bytes GapFrom(const Arena& arena, DevicePtr place, Bytes most);
+  // Donors for `to_move` bytes of the gaps, or as many as there are; what they fill is no gap any
+  // more.
+  void PlanMoves(ArenaPool& pool, const Site& site, Bytes to_move, std::vector<Range>& gaps,
+                 Filling& filling);
+  // New granules for the gaps.
+  void PlanGrowth(const Site& site, const Supply& supply, std::vector<Range>& gaps,
+                  Filling& filling) const;
+  // At most `count` donors of `bytes` each for `pool`, none of them within `site`.
+  void AddDonors(ArenaPool& pool, const Site& site, Bytes bytes, size_t count, Filling& filling);
+  void AddDonorsOf(ArenaPool& from, bool small, bool same_stream, const Site& site, Bytes bytes,
+                   size_t most, Filling& filling);
+  // Visits the granules that lie wholly in a free tile, the last first, until `visit` returns
+  // false.
+  void ForEachGranuleFromEnd(
+      const Block& tile,
+      absl::FunctionRef<bool(DevicePtr address, const GranulePool::Granule&)> visit) const;
+  absl::Status FillSlow(ArenaPool& pool, const Site& site, Filling& filling);
+  // The donors' places become old tiles, in use up to `epoch`; those that the device is done with
+  // become gaps at once.
+  void RetireDonors(std::vector<Donor>& donors, uint64_t epoch);
+  // Old mappings that the stream has passed go.
+  void RemoveOldMappings(ArenaPool& pool);
 
   const uint64_t created_ns_;
-  Bytes moved_bytes_ = 0;  // in all
+  uint64_t moves_ = 0;  // granules, in all
   const policy::native::Divisions divisions_;
   const bool divided_;
   GranulePool& granules_;

@@ -207,17 +207,27 @@ absl::Status AuditGranules(const StateView& view) {
     if (arena.foreign && !arena.granules.empty()) {
       return Broken(absl::StrCat("foreign memory at ", At(arena.base), " has granules"));
     }
-    for (const StateView::MappedGranule& mapped : arena.granules) {
+    for (size_t place = 0; place < arena.granules.size();) {
+      const StateView::MappedGranule& mapped = arena.granules[place];
       const auto it = granules.find(mapped.index);
       if (it == granules.end()) {
         return Broken(absl::StrCat("the arena at ", At(arena.base), " has a granule ", mapped.index,
                                    " that does not exist"));
       }
-      if (it->second->bytes != arena.granularity) {
-        return Broken(absl::StrCat("granule ", mapped.index, " has ", it->second->bytes,
-                                   " bytes in an arena of ", arena.granularity));
+      const Bytes bytes = it->second->bytes;
+      if (bytes == 0 || bytes % arena.granularity != 0) {
+        return Broken(absl::StrCat("granule ", mapped.index, " has ", bytes,
+                                   " bytes in an arena of places of ", arena.granularity));
       }
       const bool is_old = old_places.contains(mapped.address);
+      for (Bytes offset = 0; offset < bytes; offset += arena.granularity, ++place) {
+        if (place == arena.granules.size() || arena.granules[place].index != mapped.index ||
+            arena.granules[place].address != mapped.address + offset ||
+            old_places.contains(mapped.address + offset) != is_old) {
+          return Broken(absl::StrCat("granule ", mapped.index, " of ", bytes, " bytes, mapped at ",
+                                     At(mapped.address), ", covers no more than ", offset));
+        }
+      }
       if (is_old == (it->second->mapped_at == mapped.address)) {
         return Broken(absl::StrCat("granule ", mapped.index, " is mapped at ", At(mapped.address),
                                    is_old ? ", an old tile" : ", which is not its place"));

@@ -10,18 +10,18 @@
 namespace offcut {
 
 absl::Status GranulePool::MapAll(Arena& arena, uint16_t pool, absl::Span<const Place> places,
-                                 absl::FunctionRef<void(DevicePtr)> stuck) {
+                                 absl::FunctionRef<void(const Place&)> stuck) {
   std::vector<GranuleIndex> indices;
   absl::Status status;
   size_t mapped = 0;
   for (const Place& place : places) {
     absl::StatusOr<GranuleIndex> index = place.moved;
-    if (place.moved == kNoGranule) index = Create(granularity_, arena.small(), pool);
+    if (place.moved == kNoGranule) index = Create(place.bytes, arena.small(), pool);
     status = index.status();
     if (!status.ok()) break;
     indices.push_back(*index);
     status = TimedCall(emitter_, DriverCall::kMap, place.address, [&] {
-      return driver_.Map(place.address, granularity_, granules_[*index].handle);
+      return driver_.Map(place.address, place.bytes, granules_[*index].handle);
     });
     if (!status.ok()) break;
     ++mapped;
@@ -30,10 +30,10 @@ absl::Status GranulePool::MapAll(Arena& arena, uint16_t pool, absl::Span<const P
   if (!status.ok()) {
     // Nothing has ever used the new mappings, so undoing needs no wait.
     for (size_t i = indices.size(); i-- > 0;) {
-      if (i < mapped && !Unmap(places[i].address, granularity_)) {
-        arena.set_granule_at(places[i].address, indices[i]);
+      if (i < mapped && !Unmap(places[i].address, places[i].bytes)) {
+        arena.set_granule_at(places[i].address, places[i].bytes, indices[i]);
         KeepOldMapping(indices[i], places[i].address, pool);
-        stuck(places[i].address);
+        stuck(places[i]);
       } else if (places[i].moved == kNoGranule) {
         // The first failure is the cause to tell; a failing release keeps the granule in our books.
         Release(indices[i]).IgnoreError();
@@ -43,7 +43,7 @@ absl::Status GranulePool::MapAll(Arena& arena, uint16_t pool, absl::Span<const P
   }
   for (size_t i = 0; i < places.size(); ++i) {
     const GranuleIndex index = indices[i];
-    arena.set_granule_at(places[i].address, index);
+    arena.set_granule_at(places[i].address, places[i].bytes, index);
     if (places[i].moved == kNoGranule) {
       EnterMapping(index, places[i].address, pool);
     } else {
@@ -79,11 +79,12 @@ GranuleIndex GranulePool::Add(PhysicalHandle handle, Bytes bytes, bool small, ui
 
 absl::Status GranulePool::Open(absl::Span<const Place> places) {
   for (size_t begin = 0; begin < places.size();) {
-    size_t end = begin + 1;
-    while (end < places.size() && places[end].address == places[end - 1].address + granularity_) {
-      ++end;
+    Bytes bytes = 0;
+    size_t end = begin;
+    while (end < places.size() && places[end].address == places[begin].address + bytes) {
+      bytes += places[end++].bytes;
     }
-    OFFCUT_RETURN_IF_ERROR(OpenToAll(places[begin].address, (end - begin) * granularity_));
+    OFFCUT_RETURN_IF_ERROR(OpenToAll(places[begin].address, bytes));
     begin = end;
   }
   return absl::OkStatus();
@@ -136,14 +137,16 @@ void GranulePool::LeaveMapping(GranuleIndex index, DevicePtr address, uint16_t p
 }
 
 Bytes GranulePool::UnmapRange(Arena& arena, DevicePtr address, Bytes bytes) {
-  for (Bytes unmapped = 0; unmapped < bytes; unmapped += granularity_) {
+  for (Bytes unmapped = 0; unmapped < bytes;) {
     const DevicePtr place = address + unmapped;
     const GranuleIndex index = arena.granule_at(place);
     OFFCUT_CHECK(index != kNoGranule, "unmaps an address where no granule is");
-    if (!Unmap(place, granularity_)) return unmapped;
-    arena.set_granule_at(place, kNoGranule);
-    LeaveMapping(index, place, kNoPool);
     const Granule& granule = granules_[index];
+    OFFCUT_CHECK(unmapped + granule.bytes <= bytes, "unmaps a part of a granule");
+    if (!Unmap(place, granule.bytes)) return unmapped;
+    arena.set_granule_at(place, granule.bytes, kNoGranule);
+    unmapped += granule.bytes;
+    LeaveMapping(index, place, kNoPool);
     if (granule.mapped_at == 0 && granule.old_mappings == 0) Release(index).IgnoreError();
   }
   return bytes;

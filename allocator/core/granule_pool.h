@@ -48,10 +48,11 @@ class GranulePool {
   // A granule of an arena that is to be mapped at `address`: one that is moved, or a new one.
   struct Place {
     DevicePtr address = 0;
+    Bytes bytes = 0;  // of the granule: a multiple of the granularity
     GranuleIndex moved = kNoGranule;
   };
 
-  // `granularity`: bytes of the granules of arenas. `driver` and `emitter` outlive the pool.
+  // `granularity`: of the device. `driver` and `emitter` outlive the pool.
   GranulePool(Driver& driver, DeviceIndex device, Bytes granularity, Emitter& emitter)
       : driver_(driver),
         device_(device),
@@ -64,14 +65,14 @@ class GranulePool {
   // Makes a granule for each place of the arena that moves none there, maps all of them and opens
   // them to the device and its peers; the former mapping of a granule that is moved is an old one
   // from then on. All or nothing: what a failure leaves half-way is undone, and its cause returned;
-  // a mapping that could not be undone is an old one, and `stuck` gets its address.
+  // a mapping that could not be undone is an old one, and `stuck` gets its place.
   // `pool`: the index of the pool that it is done for, for the events.
   absl::Status MapAll(Arena& arena, uint16_t pool, absl::Span<const Place> places,
-                      absl::FunctionRef<void(DevicePtr)> stuck);
+                      absl::FunctionRef<void(const Place&)> stuck);
 
   // Removes the mappings of the range, current and old ones, in order, and releases the granules
   // that have none left. Returns the bytes unmapped: fewer than asked for if the driver fails, and
-  // then always a front part. Requires: the device is done with the range.
+  // then always a front part. Requires: the device is done with the range, which cuts no granule.
   Bytes UnmapRange(Arena& arena, DevicePtr address, Bytes bytes);
 
   // Tries again to release the granules without a mapping: those whose release the driver refused.

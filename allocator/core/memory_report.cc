@@ -1,6 +1,7 @@
 #include "allocator/core/memory_report.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "absl/functional/function_ref.h"
@@ -21,19 +22,19 @@ std::string Split(Bytes own, Bytes all) {
                       ", other streams': ", FormatBytes(all - std::min(own, all)), ")");
 }
 
-// Visits the part in each granule of everything in the arena that is taken (live or pending), or of
-// everything that is free.
+// Visits the part at each place of a granule of everything in the arena that is taken (live or
+// pending), or of everything that is free; a large granule covers several places.
 void ForEachPiece(const StateView::ArenaView& arena, bool taken,
-                  absl::FunctionRef<void(const StateView::Tile&, DevicePtr granule, Bytes)> visit) {
+                  absl::FunctionRef<void(const StateView::Tile&, DevicePtr place, Bytes)> visit) {
   const auto visit_range = [&](const StateView::Tile& tile, DevicePtr address, Bytes size,
                                BlockState state) {
     const bool is_taken = state == BlockState::kLive || state == BlockState::kPending;
     if (is_taken != taken || (!is_taken && state != BlockState::kFree)) return;
     const DevicePtr end = address + size;
     while (address < end) {
-      const DevicePtr granule = arena.base + RoundDown(address - arena.base, arena.granularity);
-      const DevicePtr piece_end = std::min(end, granule + arena.granularity);
-      visit(tile, granule, piece_end - address);
+      const DevicePtr place = arena.base + RoundDown(address - arena.base, arena.granularity);
+      const DevicePtr piece_end = std::min(end, place + arena.granularity);
+      visit(tile, place, piece_end - address);
       address = piece_end;
     }
   };
@@ -51,14 +52,19 @@ void MemoryReport::AddState(const StateView& view, uint16_t own_pool, Bytes devi
   accounting = view.Account(device_used_bytes);
   // Free memory of the request's own pool, by whether its granule holds anything taken.
   for (const StateView::ArenaView& arena : view.arenas) {
-    std::set<DevicePtr> occupied;
-    ForEachPiece(arena, /*taken=*/true, [&](const StateView::Tile&, DevicePtr granule, Bytes) {
-      occupied.insert(granule);
+    std::map<DevicePtr, uint32_t> granules;  // by place
+    for (const StateView::MappedGranule& mapped : arena.granules) {
+      granules[mapped.address] = mapped.index;
+    }
+    std::set<uint32_t> occupied;
+    ForEachPiece(arena, /*taken=*/true, [&](const StateView::Tile&, DevicePtr place, Bytes) {
+      occupied.insert(granules[place]);
     });
     ForEachPiece(arena, /*taken=*/false,
-                 [&](const StateView::Tile& tile, DevicePtr granule, Bytes bytes) {
+                 [&](const StateView::Tile& tile, DevicePtr place, Bytes bytes) {
                    if (tile.pool != own_pool) return;
-                   (occupied.contains(granule) ? own_pinned_bytes : own_idle_bytes) += bytes;
+                   const bool pinned = occupied.contains(granules[place]);
+                   (pinned ? own_pinned_bytes : own_idle_bytes) += bytes;
                  });
   }
   for (const StateView::FreeEntry& entry : view.free) {

@@ -39,6 +39,7 @@ struct StateView {
     std::vector<Slot> slots;  // of a tile in state kSlab, in order of address
     uint32_t free_slots = 0;  // as its slab counts them
   };
+  // What lies at one place of an arena; a large granule covers several, side by side.
   struct MappedGranule {
     DevicePtr address = 0;
     uint32_t index = 0;
@@ -49,7 +50,7 @@ struct StateView {
     bool foreign = false;  // memory of an allocator of somebody else's: no granules
     DevicePtr base = 0;
     Bytes bytes = 0;
-    Bytes granularity = 0;                // size of its granules
+    Bytes granularity = 0;                // size of a place: granules are a multiple of it
     std::vector<Tile> tiles;              // in the order of their links
     std::vector<MappedGranule> granules;  // the arena's own table: current and old mappings
     std::vector<DevicePtr> gaps;          // the arena's own index

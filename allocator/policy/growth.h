@@ -1,5 +1,5 @@
-// Growth: which gaps of an arena's address space to map for a request that no free block serves,
-// and how much memory to hold before free granules are moved instead.
+// Growth: which gaps of an arena's address space to map for a request that no free block serves, in
+// granules of which size, and how much memory to hold before free granules are moved instead.
 //
 // Pure functions over numbers; no state. Thread-safe.
 
@@ -7,6 +7,7 @@
 #define OFFCUT_ALLOCATOR_POLICY_GROWTH_H_
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -32,14 +33,30 @@ constexpr Bytes WaitTarget(Bytes largest_live) {
   return largest_live + std::max(largest_live * 9 / 200, 64 * kMiB);
 }
 
-// Bytes that may have been moved by the time `elapsed_ns`, where there is room to grow instead: 40
-// % of the largest live bytes, for the time in which live climbs, and what takes 1 % of the elapsed
-// time at 40 us a granule (measured on an H200: 36-52 us, see
-// bench/results/mapping_bench_h200.json). Programs whose sizes never repeat would move for ever
-// without this.
-constexpr Bytes MoveBudget(Bytes largest_live, uint64_t elapsed_ns, Bytes granularity) {
+// Granules that may have been moved by the time `elapsed_ns`, where there is room to grow instead:
+// as many as 40 % of the largest live bytes have at the granularity, for the time in which live
+// climbs, and what takes 1 % of the elapsed time at 40 us a granule (measured on an H200: 36-52 us
+// whatever its size, see bench/results/mapping_bench_h200.json). Programs whose sizes never repeat
+// would move for ever without this.
+constexpr uint64_t MoveBudget(Bytes largest_live, uint64_t elapsed_ns, Bytes granularity) {
   constexpr uint64_t kMoveNs = 40'000;
-  return largest_live / 5 * 2 + elapsed_ns / (100 * kMoveNs) * granularity;
+  return largest_live / granularity / 5 * 2 + elapsed_ns / (100 * kMoveNs);
+}
+
+// The largest granules that there are, where the granularity is not larger.
+inline constexpr Bytes kGranuleMax = 32 * kMiB;
+
+// Bytes of the granules that new memory for a request comes in, as far as they fit into what is
+// missing: the granularity (a power of two) times a power of two. A granule costs the same whatever
+// its size, to make and to move, but moves only where it lies wholly free. So with memory on
+// several streams, which pass large buffers to and fro at each step, it is as large as the request
+// allows. With memory on one, 1/64 of the request and 8 MiB at most: larger ones cost a job of 8
+// GiB more than 2 % of memory. Where memory is limited, it is the granularity.
+constexpr Bytes GranuleSize(Bytes requested, bool several_streams, bool limited,
+                            Bytes granularity) {
+  const Bytes wanted =
+      several_streams ? std::min(requested, kGranuleMax) : std::min(requested / 64, 8 * kMiB);
+  return limited ? granularity : std::max(std::bit_floor(wanted), granularity);
 }
 
 // A free block or a gap within a run of such: together they cover it without holes, in order of

@@ -38,10 +38,11 @@ absl::Status MeteredDriver::SetAccess(DevicePtr address, Bytes bytes, DeviceInde
 absl::Status MeteredDriver::Unmap(DevicePtr address, Bytes bytes) {
   meter_.ns += HandlesIn(address, bytes) * kUnmapNs;
   absl::Status status = ForwardingDriver::Unmap(address, bytes);
-  if (status.ok() && !large_mappings_.empty()) {
-    absl::erase_if(large_mappings_, [address, bytes](const auto& mapping) {
-      return mapping.first - address < bytes;
-    });
+  if (!status.ok() || large_mappings_.empty()) return status;
+  for (const DevicePtr end = address + bytes; address < end;) {
+    const auto it = large_mappings_.find(address);
+    address += it == large_mappings_.end() ? sim::kGranularity : it->second;
+    if (it != large_mappings_.end()) large_mappings_.erase(it);
   }
   return status;
 }

@@ -1,11 +1,14 @@
 // What the allocator does between streams: whose blocks serve whom, and when.
 
 #include "allocator/policy/sizes.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/world.h"
 
 namespace offcut {
 namespace {
+
+using ::testing::ElementsAre;
 
 constexpr uint64_t kLagNs = 5'000'000;
 
@@ -52,6 +55,32 @@ TEST(StreamTest, WhereThereIsRoomNobodyWaits) {
   world.Free(block);
   world.Allocate(2 * kMiB, side);
   EXPECT_EQ(world.sim.model().clock().WaitedNs(), 0u) << "there was room to grow";
+}
+
+TEST(StreamTest, WithSeveralStreamsGranulesAreAsLargeAsTheRequestsAndMoveWhole) {
+  World world({.lag_ns = 1'000'000'000});
+  world.Allocate(2 * kMiB, world.NewStream());
+  const auto created = [&world] {
+    std::vector<Bytes> sizes;
+    for (const Event& event : world.log.events) {
+      if (event.kind == EventKind::kGranuleCreated) sizes.push_back(event.bytes / kMiB);
+    }
+    return sizes;
+  };
+  const DevicePtr large = world.Allocate(80 * kMiB);
+  world.Allocate(4 * kMiB);
+  EXPECT_THAT(created(), ElementsAre(2, 32, 32, 32)) << "the last one holds both";
+  world.Launch(nullptr, large);
+  world.Free(large);
+  // It begins in the 12 MiB behind the block that stays.
+  const DevicePtr larger = world.Allocate(82 * kMiB);
+  EXPECT_NE(larger, large);
+  const Counters counters = world.allocator->counters();
+  EXPECT_EQ(counters.moves, 2u);
+  EXPECT_EQ(counters.moved_bytes, 64 * kMiB);
+  world.Launch(nullptr, larger);
+  world.Free(larger);
+  EXPECT_EQ(world.allocator->EmptyCache(), 70 * kMiB) << "what lies beside that block stays";
 }
 
 TEST(StreamTest, ABlockUsedByAnotherStreamIsReusedOnlyOnceThatStreamHasPassedItsFree) {

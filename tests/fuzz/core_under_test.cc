@@ -14,7 +14,7 @@ namespace offcut::fuzz {
 namespace {
 
 // Whole granules in which no block lies, and no slab that has a block.
-Bytes ReleasableBytesOf(const StateView::ArenaView& arena) {
+Bytes ReleasableBytesOf(const StateView& view, const StateView::ArenaView& arena) {
   const auto is_free = [](const StateView::Tile& tile) {
     return tile.state == BlockState::kFree ||
            (tile.state == BlockState::kSlab && tile.free_slots == tile.slots.size());
@@ -27,10 +27,12 @@ Bytes ReleasableBytesOf(const StateView::ArenaView& arena) {
       ++tile;
       continue;
     }
-    const Bytes begin = RoundUp(first->address - arena.base, arena.granularity);
-    const Bytes end =
-        RoundDown(std::prev(tile)->address + std::prev(tile)->size - arena.base, arena.granularity);
-    if (begin < end) releasable += end - begin;
+    const DevicePtr begin = first->address;
+    const DevicePtr end = std::prev(tile)->address + std::prev(tile)->size;
+    for (const StateView::GranuleView& granule : view.granules) {
+      const bool within = granule.mapped_at >= begin && granule.mapped_at + granule.bytes <= end;
+      if (within) releasable += granule.bytes;
+    }
   }
   return releasable;
 }
@@ -125,7 +127,7 @@ CoreUnderTest::Holdings CoreUnderTest::HoldingsOf(DeviceIndex device) {
                        .live_bytes = sum.live_bytes,
                        .pending_bytes = sum.pending_bytes};
   for (const StateView::ArenaView& arena : view.arenas) {
-    holdings.releasable_bytes += ReleasableBytesOf(arena);
+    holdings.releasable_bytes += ReleasableBytesOf(view, arena);
   }
   return holdings;
 }

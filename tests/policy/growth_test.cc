@@ -105,9 +105,27 @@ TEST(GrowthTest, TheTargetsLieAboveTheLargestLive) {
 }
 
 TEST(GrowthTest, MovingTakesOnePerCentOfTheTimeAndAHeadStart) {
-  EXPECT_EQ(MoveBudget(10 * kGiB, 0, kGranule), 4 * kGiB);
+  EXPECT_EQ(MoveBudget(10 * kGiB, 0, kGranule), 4 * kGiB / kGranule);
   constexpr uint64_t kSecond = 1'000'000'000;
-  EXPECT_EQ(MoveBudget(0, kSecond, kGranule), 250 * kGranule) << "10 ms at 40 us";
+  EXPECT_EQ(MoveBudget(0, kSecond, kGranule), 250u) << "10 ms at 40 us";
+}
+
+TEST(GrowthTest, GranulesAreAsLargeAsTheRequestAndTheStreamsAllow) {
+  const auto several = [](Bytes requested) {
+    return GranuleSize(requested, /*several_streams=*/true, /*limited=*/false, kGranule);
+  };
+  EXPECT_EQ(several(1), kGranule);
+  EXPECT_EQ(several(8 * kMiB - 1), 4 * kMiB);
+  EXPECT_EQ(several(8 * kMiB), 8 * kMiB);
+  EXPECT_EQ(several(10 * kGiB), kGranuleMax);
+  const auto one = [](Bytes requested) {
+    return GranuleSize(requested, /*several_streams=*/false, /*limited=*/false, kGranule);
+  };
+  EXPECT_EQ(one(64 * kMiB), kGranule);
+  EXPECT_EQ(one(256 * kMiB), 4 * kMiB);
+  EXPECT_EQ(one(10 * kGiB), 8 * kMiB);
+  EXPECT_EQ(GranuleSize(10 * kGiB, true, /*limited=*/true, kGranule), kGranule);
+  EXPECT_EQ(GranuleSize(10 * kGiB, true, false, 64 * kMiB), 64 * kMiB) << "a coarser device";
 }
 
 }  // namespace
