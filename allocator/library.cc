@@ -127,6 +127,7 @@ absl::StatusOr<DeviceAllocator*> Library::MakeAllocatorSlow(DeviceIndex device) 
                         device));
     }
   }
+  if (EventSink* const observer = MakeChangeObserver(device)) sinks.push_back(observer);
   double& fraction = fractions_[static_cast<size_t>(device)];
   if (fraction < 0) fraction = config_.per_process_memory_fraction();
   OFFCUT_ASSIGN_OR_RETURN(
@@ -175,6 +176,31 @@ void Library::SetFreeMemoryCallback(std::function<bool()> callback) {
   absl::MutexLock lock(&mutex_);
   ForEachAllocator([&](DeviceAllocator& allocator) { allocator.SetFreeMemoryCallback(callback); });
   free_memory_callback_ = std::move(callback);
+}
+
+ChangeObserver* Library::MakeChangeObserver(DeviceIndex device) {
+  std::unique_ptr<ChangeObserver>& observer = change_observers_[static_cast<size_t>(device)];
+  observer = nullptr;
+  if (change_callback_.call != nullptr) {
+    observer = std::make_unique<ChangeObserver>(device, change_callback_,
+                                                config_.roundup_power2_divisions().slots);
+  }
+  return observer.get();
+}
+
+void Library::SetChangeCallback(ChangeCallback callback) {
+  absl::MutexLock lock(&mutex_);
+  change_callback_ = callback;
+  for (DeviceIndex device = 0; device < kMaxDevices; ++device) {
+    DeviceAllocator* const allocator = FindAllocator(device);
+    if (allocator == nullptr) continue;
+    if (const auto& former = change_observers_[static_cast<size_t>(device)]; former != nullptr) {
+      allocator->RemoveSink(former.get());
+    }
+    if (ChangeObserver* const observer = MakeChangeObserver(device)) {
+      allocator->AddSink(observer, [&](const StateView& view) { observer->Begin(view); });
+    }
+  }
 }
 
 double Library::MemoryFraction(DeviceIndex device) const {

@@ -23,6 +23,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "allocator/base/units.h"
+#include "allocator/change_observer.h"
 #include "allocator/config/config.h"
 #include "allocator/core/address_map.h"
 #include "allocator/core/device_allocator.h"
@@ -76,6 +77,10 @@ class Library {
   // See DeviceAllocator; of all devices, those to come included.
   void SetFreeMemoryCallback(std::function<bool()> callback);
 
+  // Told of every change on all devices, those to come included; a callback of nullptr: nobody any
+  // more, once this returns.
+  void SetChangeCallback(ChangeCallback callback);
+
   // "" if nothing is recorded.
   const std::string& recording_directory() const { return recording_directory_; }
   void FlushRecording();
@@ -94,6 +99,8 @@ class Library {
   void EndRecording();
   static void AfterForkInChild();
   absl::StatusOr<DeviceAllocator*> MakeAllocatorSlow(DeviceIndex device);
+  // nullptr where nobody is to be told. The device's former one hears nothing any more.
+  ChangeObserver* MakeChangeObserver(DeviceIndex device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Bytes LimitFor(double fraction, Bytes device_total) const;
 
   static std::atomic<Library*> instance_;  // set once there is one; never destroyed
@@ -112,6 +119,9 @@ class Library {
   std::unique_ptr<Recorder> recorder_ ABSL_GUARDED_BY(mutex_);
   std::array<double, kMaxDevices> fractions_ ABSL_GUARDED_BY(mutex_);
   std::function<bool()> free_memory_callback_ ABSL_GUARDED_BY(mutex_);
+  ChangeCallback change_callback_ ABSL_GUARDED_BY(mutex_);
+  std::array<std::unique_ptr<ChangeObserver>, kMaxDevices> change_observers_
+      ABSL_GUARDED_BY(mutex_);
   // Written under mutex_, read without; never reset.
   std::array<std::atomic<DeviceAllocator*>, kMaxDevices> allocators_{};
 };

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "allocator/core/audit.h"
 #include "allocator/core/device_allocator.h"
+#include "allocator/core/snapshot.h"
 #include "allocator/events/accounting.h"
 #include "allocator/events/counters.h"
 #include "allocator/library.h"
@@ -465,6 +466,75 @@ offcut_status offcut_audit(void) {
   Library::Get().ForEachAllocator(
       [&](DeviceAllocator& allocator) { status.Update(offcut::Audit(allocator.View())); });
   return offcut::Return(status);
+}
+
+namespace {
+
+// A snapshot with what its pointers point to.
+struct OwnedSnapshot : offcut_snapshot {
+  std::vector<offcut_snapshot_segment> all_segments;
+  std::vector<offcut_snapshot_block> all_blocks;
+};
+
+offcut_block_state ToC(offcut::BlockState state) {
+  switch (state) {
+    case offcut::BlockState::kLive:
+      return OFFCUT_BLOCK_LIVE;
+    case offcut::BlockState::kPending:
+      return OFFCUT_BLOCK_PENDING;
+    default:
+      return OFFCUT_BLOCK_FREE;
+  }
+}
+
+void Copy(const offcut::Snapshot& from, OwnedSnapshot& to) {
+  for (const offcut::Snapshot::Segment& segment : from.segments) {
+    to.all_segments.push_back({.address = reinterpret_cast<void*>(segment.address),
+                               .size = segment.bytes,
+                               .stream = segment.stream,
+                               .pool = {segment.pool.first, segment.pool.second},
+                               .small = segment.small ? 1 : 0,
+                               .in_one_piece = segment.in_one_piece ? 1 : 0,
+                               .first_block = segment.first_block,
+                               .block_count = segment.block_count});
+  }
+  for (const offcut::Snapshot::Block& block : from.blocks) {
+    to.all_blocks.push_back(
+        {.size = block.size, .requested = block.requested, .state = ToC(block.state)});
+  }
+  to.segments = to.all_segments.data();
+  to.segment_count = to.all_segments.size();
+  to.blocks = to.all_blocks.data();
+  to.block_count = to.all_blocks.size();
+}
+
+}  // namespace
+
+offcut_status offcut_take_snapshot(int device, void (*at_moment)(void*), void* context,
+                                   offcut_snapshot** out) {
+  *out = nullptr;
+  offcut_status status;
+  const DeviceAllocator* const allocator = offcut::InUse(device, &status);
+  if (status != OFFCUT_OK) return status;
+  auto* const snapshot = new OwnedSnapshot();
+  *out = snapshot;
+  const auto call = [&] {
+    if (at_moment != nullptr) at_moment(context);
+  };
+  if (allocator == nullptr) {
+    call();
+  } else {
+    Copy(offcut::SnapshotOf(allocator->View(call)), *snapshot);
+  }
+  return OFFCUT_OK;
+}
+
+void offcut_destroy_snapshot(offcut_snapshot* snapshot) {
+  delete static_cast<OwnedSnapshot*>(snapshot);
+}
+
+void offcut_set_observer(offcut_observer observer, void* context) {
+  Library::Get().SetChangeCallback({observer, context});
 }
 
 const char* offcut_recording_directory(void) {

@@ -43,7 +43,8 @@ typedef enum offcut_status {
   OFFCUT_NOT_SUPPORTED = 4,    /* a layout or feature that is not built yet, named in the error */
   OFFCUT_WRONG_STATE = 5,      /* the call does not fit what went before, as the error says */
   OFFCUT_DRIVER_ERROR = 6,     /* CUDA failed for another reason, named in the error */
-  OFFCUT_CALLBACK_FAILED = 7,  /* a filter of offcut_begin_allocate_to_pool, or a foreign allocator */
+  OFFCUT_CALLBACK_FAILED =
+      7, /* a filter of offcut_begin_allocate_to_pool, or a foreign allocator */
 } offcut_status;
 
 /* The calling thread's last error: its first line says what was wrong, more lines may follow. "" if
@@ -147,19 +148,19 @@ typedef struct offcut_pool_id {
 /* One more use; makes the pool if there is none. */
 OFFCUT_API offcut_status offcut_retain_pool(int device, offcut_pool_id pool);
 /* An allocator of somebody else's, for a private pool that gets its segments from there instead of
- * from the driver (ncclMemAlloc, managed memory). Blocks are cut from the segments and cached here as
- * in any pool. The memory is counted as foreign, beside the sum of offcut_accounting; the limits hold
- * for reserved and foreign memory together, as PyTorch's do.
+ * from the driver (ncclMemAlloc, managed memory). Blocks are cut from the segments and cached here
+ * as in any pool. The memory is counted as foreign, beside the sum of offcut_accounting; the limits
+ * hold for reserved and foreign memory together, as PyTorch's do.
  *
  * Its functions are called from any thread, without a lock of ours. What they do while a stream is
  * captured must be allowed there: neither waits for the device. They may call this library: memory
- * that `allocate` gets from offcut_malloc and hands on is the pool's own and no foreign memory, and is
- * to be freed with offcut_free. */
+ * that `allocate` gets from offcut_malloc and hands on is the pool's own and no foreign memory, and
+ * is to be freed with offcut_free. */
 typedef struct offcut_foreign_allocator {
-  /* Writes the address, a multiple of 512, of `size` bytes that stay this pool's, usable on any stream
-   * of `device`, until they come to `release`; NULL if there is no memory, which is then searched
-   * elsewhere before the request fails. 0, or anything else if it failed otherwise: then the request
-   * fails at once, with OFFCUT_CALLBACK_FAILED. */
+  /* Writes the address, a multiple of 512, of `size` bytes that stay this pool's, usable on any
+   * stream of `device`, until they come to `release`; NULL if there is no memory, which is then
+   * searched elsewhere before the request fails. 0, or anything else if it failed otherwise: then
+   * the request fails at once, with OFFCUT_CALLBACK_FAILED. */
   int (*allocate)(void* context, size_t size, int device, void** out);
   /* Takes back what `allocate` gave, whole. The device is done with it. */
   void (*release)(void* context, void* pointer, size_t size, int device);
@@ -167,9 +168,9 @@ typedef struct offcut_foreign_allocator {
   void (*destroy)(void* context);
   void* context;
 } offcut_foreign_allocator;
-/* As offcut_retain_pool; a pool that is made by this call gets its memory from `*allocator`, which is
- * copied, and whose context is destroyed once the pool is released and its last segment has gone. Where
- * there is such a pool already, whatever its memory, or on an error: at once. */
+/* As offcut_retain_pool; a pool that is made by this call gets its memory from `*allocator`, which
+ * is copied, and whose context is destroyed once the pool is released and its last segment has
+ * gone. Where there is such a pool already, whatever its memory, or on an error: at once. */
 OFFCUT_API offcut_status offcut_retain_foreign_pool(int device, offcut_pool_id pool,
                                                     const offcut_foreign_allocator* allocator);
 /* One use less. */
@@ -274,8 +275,9 @@ OFFCUT_API offcut_status offcut_get_segment_counters(int device, offcut_segment_
 
 /* Where the device's memory is; the terms of allocator/README.md, which add up:
  * live + rounding + pending + private_pools_free + pinned + idle + driver_pool_free = reserved,
- * reserved + outside = device_used. Beside the sum: foreign, the segments that private pools got from
- * allocators of somebody else's; the blocks in them are in no term. Samples device_used. O(blocks). */
+ * reserved + outside = device_used. Beside the sum: foreign, the segments that private pools got
+ * from allocators of somebody else's; the blocks in them are in no term. Samples device_used.
+ * O(blocks). */
 typedef struct offcut_accounting {
   uint64_t live_bytes, rounding_bytes, pending_bytes, private_pools_free_bytes, pinned_bytes,
       idle_bytes, driver_pool_free_bytes;
@@ -297,6 +299,79 @@ OFFCUT_API const char* offcut_out_of_memory_report(void);
 /* Recomputes every invariant of the allocator's state on all devices, independently of the
  * allocator. OFFCUT_OK, or OFFCUT_DRIVER_ERROR with the first violation in offcut_last_error(). */
 OFFCUT_API offcut_status offcut_audit(void);
+
+/* ---- Snapshots and changes ----------------------------------------------------------------------
+ */
+
+typedef enum offcut_block_state {
+  OFFCUT_BLOCK_FREE = 0,
+  OFFCUT_BLOCK_LIVE = 1,
+  OFFCUT_BLOCK_PENDING = 2, /* freed by the program, still used by a stream */
+} offcut_block_state;
+
+typedef struct offcut_snapshot_block {
+  size_t size;      /* the block begins where the one before it in its segment ends */
+  size_t requested; /* bytes asked for; 0 of a free block */
+  offcut_block_state state;
+} offcut_snapshot_block;
+
+typedef struct offcut_snapshot_segment {
+  void* address;
+  size_t size;
+  offcut_stream stream;
+  offcut_pool_id pool; /* {0, 0}: a default pool */
+  int small;           /* of small requests */
+  int in_one_piece;    /* 1: a segment as it was made; 0: a run of an arena that one pool holds */
+  size_t first_block;  /* in offcut_snapshot.blocks */
+  size_t block_count;  /* which cover the segment without a hole */
+} offcut_snapshot_segment;
+
+/* All mapped memory of a device at one moment. */
+typedef struct offcut_snapshot {
+  const offcut_snapshot_segment* segments; /* by address */
+  size_t segment_count;
+  const offcut_snapshot_block* blocks;
+  size_t block_count;
+} offcut_snapshot;
+
+/* `*out` is the caller's to give to offcut_destroy_snapshot; empty for a device that is not in use.
+ * `at_moment(context)`, if not NULL, is called once while the device is in the state that is told,
+ * under its lock: it must not call this library. O(blocks). */
+OFFCUT_API offcut_status offcut_take_snapshot(int device, void (*at_moment)(void* context),
+                                              void* context, offcut_snapshot** out);
+OFFCUT_API void offcut_destroy_snapshot(offcut_snapshot* snapshot);
+
+typedef enum offcut_action {
+  OFFCUT_BLOCK_ALLOCATED = 0,
+  OFFCUT_FREE_REQUESTED = 1, /* by the program */
+  OFFCUT_FREE_COMPLETED = 2, /* at once, or when all streams have passed the free */
+  OFFCUT_SEGMENT_MADE = 3,
+  OFFCUT_SEGMENT_RELEASED = 4,
+  OFFCUT_RANGE_MAPPED = 5, /* memory came to stand behind a range of an arena */
+  OFFCUT_RANGE_UNMAPPED = 6,
+  OFFCUT_REQUEST_FAILED = 7, /* because memory, or the limit, is used up */
+} offcut_action;
+
+typedef struct offcut_change {
+  offcut_action action;
+  int device;
+  uint64_t address;     /* of the block, segment or range; 0 of a failed request */
+  size_t requested;     /* bytes asked for, of blocks and of failed requests; else 0 */
+  size_t size;          /* bytes of the block, segment or range; a failed request, rounded up */
+  offcut_stream stream; /* NULL also where the change belongs to no pool */
+  offcut_pool_id pool;
+  size_t device_free; /* free memory of the device when last asked for: at growths and failures */
+} offcut_change;
+
+/* Called on the thread that makes the change, under the device's lock: it must neither call this
+ * library nor wait for anything that a thread within it may hold. Changes of one device come one
+ * after the other, those of two devices perhaps at once. */
+typedef void (*offcut_observer)(void* context, const offcut_change* change);
+
+/* `observer(context, change)` is told of every change from now on; one per process. NULL: nobody;
+ * once that returns, no call is under way. While there is one, each allocation and free pays for
+ * it. */
+OFFCUT_API void offcut_set_observer(offcut_observer observer, void* context);
 
 /* ---- Recording ---------------------------------------------------------------------------------
  */

@@ -317,6 +317,17 @@ void DeviceAllocator::ResetTotals() {
   emitter_.Emit({.kind = EventKind::kTotalsReset});
 }
 
+void DeviceAllocator::AddSink(EventSink* sink, absl::FunctionRef<void(const StateView&)> begin) {
+  DeviceMutexLock lock(&mutex_);
+  begin(ViewLocked());
+  emitter_.AddSink(sink);
+}
+
+void DeviceAllocator::RemoveSink(EventSink* sink) {
+  DeviceMutexLock lock(&mutex_);
+  emitter_.RemoveSink(sink);
+}
+
 void DeviceAllocator::RemoveSinks() {
   DeviceMutexLock lock(&mutex_);
   emitter_.RemoveSinks();
@@ -333,8 +344,9 @@ Accounting DeviceAllocator::Account() {
   return ViewLocked().Account(device_used);
 }
 
-StateView DeviceAllocator::View() const {
+StateView DeviceAllocator::View(absl::FunctionRef<void()> at_moment) const {
   DeviceMutexLock lock(&mutex_);
+  at_moment();
   return ViewLocked();
 }
 
@@ -352,6 +364,7 @@ StateView DeviceAllocator::ViewLocked() const {
                              .old_mappings = granule.old_mappings,
                              .small = granule.small});
   });
+  for (const auto& stream : streams_.streams()) view.streams.push_back(stream->handle);
   for (const std::unique_ptr<Pool>& pool : pools_) {
     view.pools.push_back(
         {.stream = pool->stream.handle,

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "allocator/base/clock.h"
@@ -138,13 +139,18 @@ class DeviceAllocator {
   SegmentCounters segment_counters() const ABSL_LOCKS_EXCLUDED(mutex_);
   void ResetPeaks() ABSL_LOCKS_EXCLUDED(mutex_);
   void ResetTotals() ABSL_LOCKS_EXCLUDED(mutex_);
-  // The sinks hear nothing more, and may go.
+  // `begin` gets the state as it is before the first event that the sink hears.
+  void AddSink(EventSink* sink, absl::FunctionRef<void(const StateView&)> begin)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // It hears nothing more, and may go; so with all.
+  void RemoveSink(EventSink* sink) ABSL_LOCKS_EXCLUDED(mutex_);
   void RemoveSinks() ABSL_LOCKS_EXCLUDED(mutex_);
   void MarkStep(uint64_t number) ABSL_LOCKS_EXCLUDED(mutex_);
   // Samples the device's used memory and says where every byte is.
   Accounting Account() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Everything, for the audit and for tests. O(blocks).
-  StateView View() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Everything, for the audit, for snapshots and for tests; `at_moment` is called while it is so.
+  // O(blocks).
+  StateView View(absl::FunctionRef<void()> at_moment = [] {}) const ABSL_LOCKS_EXCLUDED(mutex_);
 
   const DeviceProperties& properties() const { return properties_; }
   // What the user should be told once: that the device lacks what an option asks for. "": nothing.

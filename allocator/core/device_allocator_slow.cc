@@ -208,10 +208,12 @@ bool DeviceAllocator::AwaitEventSlow(StreamLedger::RecordedEvent recorded, uint6
 absl::Status DeviceAllocator::FailSlow(const Pool& pool, Bytes requested,
                                        const absl::Status& cause) {
   FailureReason reason = FailureReason::kDriverError;
+  Bytes device_used = 0;
   if (absl::IsResourceExhausted(cause)) {
     const bool at_limit =
         context_.reserved_bytes() + pool.layout.GrowthFor(requested) > context_.limit;
     reason = at_limit ? FailureReason::kLimit : FailureReason::kOutOfMemory;
+    device_used = context_.SampleDeviceUsed();
   } else if (absl::IsOutOfRange(cause)) {
     reason = FailureReason::kTooLarge;
   } else if (&pool.layout == foreign_layout_) {
@@ -233,7 +235,7 @@ absl::Status DeviceAllocator::FailSlow(const Pool& pool, Bytes requested,
                              .stream_index = pool.stream.index,
                              .cause = std::string(cause.message()),
                              .capturing = streams_.AnyCapturing()};
-      report.AddState(ViewLocked(), pool.index, context_.SampleDeviceUsed());
+      report.AddState(ViewLocked(), pool.index, device_used);
       return absl::ResourceExhaustedError(report.ToText());
     }
     case FailureReason::kTooLarge:

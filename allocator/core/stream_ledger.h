@@ -143,6 +143,9 @@ class StreamLedger {
   // Whether any stream known here is being captured.
   bool AnyCapturing() const;
 
+  // All streams seen, by index.
+  absl::Span<const std::unique_ptr<Stream>> streams() const { return streams_; }
+
   bool has_pending() const { return pending_blocks_ > 0; }
   size_t pending_blocks() const { return pending_blocks_; }
 

@@ -41,6 +41,7 @@ class Emitter {
   // `sink` must outlive the emitter or be removed first. A sink added later misses what came
   // before.
   void AddSink(EventSink* sink) { sinks_.push_back(sink); }
+  void RemoveSink(EventSink* sink) { std::erase(sinks_, sink); }
   void RemoveSinks() { sinks_.clear(); }
 
   // `fact.time_ns` and `fact.device` are not looked at: they are filled in here.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "pytorch_plugin/shim/history.h"
 #include "pytorch_plugin/shim/torch_allocator.h"
 
 namespace offcut::torch_shim {
@@ -23,8 +24,10 @@ bool FreeAndNotify(void* pointer) {
 }
 
 bool Free(void* pointer) {
-  if (C10_UNLIKELY(SomebodyListens())) return FreeAndNotify(pointer);
-  return offcut_deallocate(pointer) == OFFCUT_OK;
+  return WithContext(cda::RecordContext::ALL, [pointer] {
+    if (C10_UNLIKELY(SomebodyListens())) return FreeAndNotify(pointer);
+    return offcut_deallocate(pointer) == OFFCUT_OK;
+  });
 }
 
 // The deleter of every DataPtr of ours. It runs in destructors: a pointer that is no live block has
@@ -43,7 +46,8 @@ void* TorchAllocator::AllocateBlock(DeviceIndex device, cudaStream_t stream, siz
   TORCH_CHECK_WITH(OutOfMemoryError, bytes < kAbsurdBytes,
                    "CUDA out of memory. Tried to allocate more than 1EB memory.");
   void* pointer = nullptr;
-  const offcut_status status = offcut_allocate(device, stream, bytes, &pointer);
+  const offcut_status status = WithContext(
+      cda::RecordContext::STATE, [&] { return offcut_allocate(device, stream, bytes, &pointer); });
   if (C10_UNLIKELY(status != OFFCUT_OK)) ThrowFailed(device, bytes, status);
   if (C10_UNLIKELY(SomebodyListens())) NotifyAllocated(pointer);
   return pointer;

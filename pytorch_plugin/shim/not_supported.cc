@@ -14,24 +14,6 @@ constexpr char kIpc[] = "sharing CUDA tensors between processes (CUDA IPC)";
 
 }  // namespace
 
-cca::SnapshotInfo TorchAllocator::snapshot(MempoolId_t, bool) {
-  ThrowNotSupported("snapshots (memory_snapshot, _snapshot, _dump_snapshot)");
-}
-
-void TorchAllocator::recordHistory(bool enabled, cca::CreateContextFn, size_t, cca::RecordContext,
-                                   bool, const std::vector<std::string>&) {
-  if (!enabled) return;  // it is off
-  ThrowNotSupported("recording of memory history (_record_memory_history; see OFFCUT_RECORD)");
-}
-
-void TorchAllocator::attachAllocatorTraceTracker(cca::AllocatorTraceTracker) {
-  ThrowNotSupported("trace trackers (attachAllocatorTraceTracker, used by NCCL registration)");
-}
-
-std::vector<cca::StreamSegmentSize> TorchAllocator::getExpandableSegmentSizes(DeviceIndex) {
-  ThrowNotSupported("getExpandableSegmentSizes");
-}
-
 cca::ShareableHandle TorchAllocator::shareIpcHandle(void*) { ThrowNotSupported(kIpc); }
 std::shared_ptr<void> TorchAllocator::getIpcDevPtr(std::string) { ThrowNotSupported(kIpc); }
 

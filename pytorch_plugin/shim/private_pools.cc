@@ -6,6 +6,7 @@
 
 #include <exception>
 
+#include "pytorch_plugin/shim/history.h"
 #include "pytorch_plugin/shim/torch_allocator.h"
 
 namespace offcut::torch_shim {
@@ -116,6 +117,7 @@ void TorchAllocator::setNoSplit(DeviceIndex device, MempoolId_t pool) {
 
 void TorchAllocator::emptyCache(MempoolId_t pool) {
   if (!initialized()) return;
+  const ContextScope scope(History::Gather(cda::RecordContext::ALL));
   if (pool == MempoolId_t{0, 0}) {
     CheckStatus(offcut_empty_cache(-1), "empty_cache");
     return;

@@ -9,6 +9,8 @@
 //   allocation.cc   blocks: out, in, used on further streams
 //   devices.cc      start, limits, copies
 //   statistics.cc   torch.cuda.memory_stats and its resets
+//   snapshot.cc     torch.cuda.memory._snapshot
+//   history.cc      _record_memory_history: traces, stacks, annotations, trackers
 //   private_pools.cc  CUDA graphs, MemPool, use_mem_pool, and checkpoints of them
 //   out_of_memory.cc  PyTorch's last resorts, and torch.OutOfMemoryError
 //   notify.cc       the profiler and torch.cuda's trace, told of blocks
@@ -95,14 +97,23 @@ class TorchAllocator final : public cca::CUDAAllocator {
   // out_of_memory.cc
   void attachOutOfMemoryObserver(cca::OutOfMemoryObserver observer) override;
 
-  // not_supported.cc
+  // snapshot.cc
   cca::SnapshotInfo snapshot(MempoolId_t pool, bool include_traces) override;
-  bool isHistoryEnabled() override { return false; }
+  std::vector<cca::StreamSegmentSize> getExpandableSegmentSizes(DeviceIndex device) override;
+
+  // history.cc
+  bool isHistoryEnabled() override;
   void recordHistory(bool enabled, cca::CreateContextFn recorder, size_t max_entries,
                      cca::RecordContext when, bool clear,
                      const std::vector<std::string>& skip_actions) override;
+  void recordAnnotation(const std::vector<std::pair<std::string, std::string>>& metadata) override;
   void attachAllocatorTraceTracker(cca::AllocatorTraceTracker tracker) override;
-  std::vector<cca::StreamSegmentSize> getExpandableSegmentSizes(DeviceIndex device) override;
+  void pushCompileContext(std::string& name) override;
+  void popCompileContext() override;
+  void setUserMetadata(const std::string& metadata) override;
+  std::string getUserMetadata() override;
+
+  // not_supported.cc
   cca::ShareableHandle shareIpcHandle(void* pointer) override;
   std::shared_ptr<void> getIpcDevPtr(std::string handle) override;
 
@@ -124,8 +135,8 @@ void CheckStatus(offcut_status status, const char* what);
 // True if a callback that libraries register with PyTorch has freed something: CUDA IPC's does.
 bool RunFreeMemoryCallbacks() noexcept;
 
-// Throws what the filter of a route, or the allocator of a pool, threw, for OFFCUT_CALLBACK_FAILED of
-// a request of this thread.
+// Throws what the filter of a route, or the allocator of a pool, threw, for OFFCUT_CALLBACK_FAILED
+// of a request of this thread.
 [[noreturn]] void RethrowCallbackError();
 
 // Whether anybody wants to be told of single blocks: the profiler, or torch.cuda's trace.

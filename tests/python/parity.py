@@ -62,13 +62,65 @@ def walk(seed, steps, side_streams=2):
 """
 
 
+# told(snapshot): what a snapshot says that does not differ from run to run, or by rule. A free block
+# has no request; natively it still shows the one that it served last.
+TOLD = """
+def told(snapshot):
+    streams = {}
+
+    def without(entry, *keys):
+        entry = {key: value for key, value in entry.items() if key not in keys}
+        if "stream" in entry:
+            entry["stream"] = streams.setdefault(entry["stream"], len(streams))
+        return entry
+
+    def block(entry):
+        return without(entry, *(("requested_size",) if entry["state"] == "inactive" else ()))
+
+    return {
+        **snapshot,
+        "device_traces": [[without(entry, "time_us") for entry in trace]
+                          for trace in snapshot["device_traces"]],
+        "external_annotations": [without(entry, "time_us")
+                                 for entry in snapshot["external_annotations"]],
+        "segments": [{**without(segment), "blocks": [block(b) for b in segment["blocks"]]}
+                     for segment in snapshot["segments"]],
+    }
+"""
+
+
+def first_difference(native: Any, ours: Any, path: str = "") -> str | None:
+    """Where two reported values differ first.
+
+    A segment's stack is ours alone where it is missing natively: PyTorch keeps it with the block
+    that the segment was first, and loses sight of it once that is cut.
+    """
+    if isinstance(native, dict) and isinstance(ours, dict):
+        if "total_size" in native or native.get("action") == "segment_free":
+            native = {**native, "frames": native.get("frames") or ours.get("frames")}
+            ours = {**ours, "frames": ours.get("frames")}
+        if native.keys() != ours.keys():
+            return f"{path}: {native} natively, {ours} here"
+        pairs = [(f"{path}/{key}", native[key], ours[key]) for key in native]
+    elif isinstance(native, list) and isinstance(ours, list):
+        pairs = [
+            (f"{path}[{i}]", *values) for i, values in enumerate(zip(native, ours, strict=False))
+        ]
+        pairs.append((f"{path}: length", len(native), len(ours)))
+    else:
+        return None if native == ours else f"{path}: {native!r} natively, {ours!r} here"
+    return next((found for pair in pairs if (found := first_difference(*pair[1:], pair[0]))), None)
+
+
 def both(code: str, *, conf: str = SEGMENTS, sim: Mapping[str, Any] | None = None) -> list[Any]:
     """What `code` reports under PyTorch's own allocator, and under Offcut."""
-    text = WALK + textwrap.dedent(code)
+    text = WALK + TOLD + textwrap.dedent(code)
 
     def one(enable: bool) -> Any:
+        # The line that enables Offcut is missing natively, and stacks name lines.
+        code_of_one = text if enable else "\n" + text
         return run(
-            text, enable=enable, sim=sim, environment={"PYTORCH_CUDA_ALLOC_CONF": conf}
+            code_of_one, enable=enable, sim=sim, environment={"PYTORCH_CUDA_ALLOC_CONF": conf}
         ).value
 
     with ThreadPoolExecutor(2) as pool:

@@ -4,9 +4,6 @@ import pytest
 from harness import run
 
 REFUSED = {
-    "snapshot": ("torch.cuda.memory._snapshot()", "memory_snapshot"),
-    "memory_snapshot": ("torch.cuda.memory_snapshot()", "memory_snapshot"),
-    "history": ("torch.cuda.memory._record_memory_history()", "_record_memory_history"),
     "ipc": ("x.untyped_storage()._share_cuda_()", "CUDA IPC"),
     "no cache": ("torch.cuda.caching_allocator_enable(False)", "caching_allocator_enable"),
 }
@@ -26,13 +23,3 @@ def test_names_the_feature_and_the_program_goes_on(feature: str) -> None:
     """)
     assert "Offcut does not support" in done.value
     assert name in done.value
-
-
-def test_switching_history_off_is_fine() -> None:
-    assert (
-        run("""
-        torch.cuda.memory._record_memory_history(enabled=None)
-        report("fine")
-    """).value
-        == "fine"
-    )
