@@ -181,9 +181,9 @@ absl::Status AuditTaken(const StateView& view) {
   return absl::OkStatus();
 }
 
-// Foreign memory has no granules. Every granule has at most one current mapping, where its arena says; every other mapping of it
-// lies in an old tile, and it counts them; old tiles hold no current mapping; reserved is the sum
-// of all.
+// Foreign memory has no granules. Every granule has at most one current mapping, where its arena
+// says; every other mapping of it lies in an old tile, and it counts them; old tiles hold no
+// current mapping; reserved is the sum of all.
 absl::Status AuditGranules(const StateView& view) {
   std::map<uint32_t, const StateView::GranuleView*> granules;
   Bytes reserved = 0;

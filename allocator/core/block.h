@@ -25,12 +25,12 @@ struct Slab;
 struct StreamUses;
 
 enum class BlockState : uint8_t {
-  kGap,      // no memory stands behind it
-  kFree,     // mapped, and in the pool's free index
-  kLive,     // held by the program
-  kPending,  // freed by the program, still used by a stream
-  kSlab,     // cut into slots
-  kOld,      // granules that were moved away, still mapped here for work submitted before
+  kGap,        // no memory stands behind it
+  kFree,       // mapped, and in the pool's free index
+  kLive,       // held by the program
+  kPending,    // freed by the program, still used by a stream
+  kSlab,       // cut into slots
+  kOld,        // granules that were moved away, still mapped here for work submitted before
   kReturning,  // a segment on its way back to the allocator that it came from, or out of its hands
 };
 

@@ -50,7 +50,7 @@ class BlockTable {
   void Remove(const Block* block) { RemoveAt(PlaceOf(block->address)); }
 
   // Find and Remove for whoever does both: the place of the block with that address, the block that
-  // stands there, and its removal. kNowhere if there is none.
+  // stands there, and its removal. kNowhere if there is none. Requires: the address is not 0.
   static constexpr size_t kNowhere = ~size_t{0};
   size_t PlaceOf(DevicePtr address) const {
     size_t i = Home(address);

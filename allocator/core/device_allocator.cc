@@ -135,6 +135,7 @@ void DeviceAllocator::EnterBlock(Block* block, Bytes requested) {
 
 absl::Status DeviceAllocator::Free(DevicePtr address) {
   DeviceMutexLock lock(&mutex_);
+  if (ABSL_PREDICT_FALSE(address == 0)) return InvalidFreeSlow(address);
   const size_t place = taken_.PlaceOf(address);
   if (ABSL_PREDICT_FALSE(place == BlockTable::kNowhere)) return InvalidFreeSlow(address);
   Block* const block = taken_.At(place);
@@ -183,10 +184,9 @@ absl::StatusOr<Pool*> DeviceAllocator::PoolForSlow(StreamHandle handle) {
 }
 
 Pool* DeviceAllocator::AddPool(Layout& layout, StreamLedger::Stream& stream, PrivatePool* owner) {
-  const auto spare =
-      std::find_if(spare_pools_.begin(), spare_pools_.end(), [&](const Pool* pool) {
-        return &pool->stream == &stream && &pool->layout == &layout;
-      });
+  const auto spare = std::find_if(spare_pools_.begin(), spare_pools_.end(), [&](const Pool* pool) {
+    return &pool->stream == &stream && &pool->layout == &layout;
+  });
   Pool* pool = nullptr;
   if (owner != nullptr && spare != spare_pools_.end()) {
     pool = *spare;
@@ -237,8 +237,9 @@ absl::Status DeviceAllocator::RecordStream(DevicePtr address, DeviceIndex device
                           streams_.FindOn(device, handle));
   if (stream == &block.pool->stream) return absl::OkStatus();
   // PyTorch captures within a route; of any other capture the use is awaited, which is safe too.
+  // The legacy stream never is captured: beside a capture it only cannot be asked.
   bool captured = false;
-  if (private_pools_.has_routes()) {
+  if (private_pools_.has_routes() && stream->handle != nullptr) {
     OFFCUT_ASSIGN_OR_RETURN(captured, streams_.IsCapturing(*stream));
   }
   if (streams_.AddUse(block, *stream, captured)) {
@@ -368,7 +369,8 @@ StateView DeviceAllocator::ViewLocked() const {
   for (const std::unique_ptr<Pool>& pool : pools_) {
     view.pools.push_back(
         {.stream = pool->stream.handle,
-         .private_pool_id = pool->private_pool != nullptr ? pool->private_pool->id.Encode() : 0});
+         .private_pool_id = pool->private_pool != nullptr ? pool->private_pool->id.Encode() : 0,
+         .in_use = pool->private_pool != nullptr && pool->private_pool->in_use()});
   }
   taken_.ForEach([&](DevicePtr key, const Block* block) {
     view.taken.push_back({.key = key,

@@ -116,11 +116,10 @@ absl::Status DeviceAllocator::GrowForeignSlow(Pool& pool, Bytes requested) {
   }
   const bool free_of_blocks = HoldsNoBlock(*address, bytes);
   const absl::Status entered =
-      free_of_blocks
-          ? foreign_layout_->EnterForeign(pool, requested, *address)
-          : absl::InvalidArgumentError(absl::StrCat("the allocator of a private pool gave 0x",
-                                                    absl::Hex(*address),
-                                                    ", where there are blocks of the program"));
+      free_of_blocks ? foreign_layout_->EnterForeign(pool, requested, *address)
+                     : absl::InvalidArgumentError(absl::StrCat(
+                           "the allocator of a private pool gave 0x", absl::Hex(*address),
+                           ", where there are blocks of the program"));
   UpdateLimit();
   if (!entered.ok()) {
     mutex_.Unlock();

@@ -98,8 +98,8 @@ bool DeviceAllocator::CallFreeMemoryCallbackSlow() {
 void DeviceAllocator::NoteLargestLive() {
   const Counters& counters = emitter_.counters();
   Bytes live = static_cast<Bytes>(counters.live_bytes[0].peak);
-  // What lies in foreign memory needs none of ours; how much of it there was at the peak is not known,
-  // so there what lives now is what counts.
+  // What lies in foreign memory needs none of ours; how much of it there was at the peak is not
+  // known, so there what lives now is what counts.
   if (counters.foreign_bytes[0].peak > 0) {
     live = static_cast<Bytes>(counters.live_bytes[0].current) - foreign_layout_->LiveBytes();
   }

@@ -158,6 +158,7 @@ void GranulePool::ReleaseUnmapped() {
     const bool unmapped = granule.mapped_at == 0 && granule.old_mappings == 0;
     if (granule.handle != 0 && unmapped) Release(index).IgnoreError();
   }
+  for (const auto& [address, bytes] : std::exchange(kept_ranges_, {})) FreeRange(address, bytes);
 }
 
 bool GranulePool::Unmap(DevicePtr address, Bytes bytes) {

@@ -15,6 +15,7 @@
 #define OFFCUT_ALLOCATOR_CORE_GRANULE_POOL_H_
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -75,7 +76,8 @@ class GranulePool {
   // then always a front part. Requires: the device is done with the range, which cuts no granule.
   Bytes UnmapRange(Arena& arena, DevicePtr address, Bytes bytes);
 
-  // Tries again to release the granules without a mapping: those whose release the driver refused.
+  // Tries again what the driver refused: to release granules without a mapping, and segments'
+  // ranges of address space.
   void ReleaseUnmapped();
 
   // --- Segments: one granule each, in a range of its own ---
@@ -118,6 +120,8 @@ class GranulePool {
   void LeaveMapping(GranuleIndex index, DevicePtr address, uint16_t pool);
   // A granule whose release fails stays, unmapped, in our books until ReleaseUnmapped.
   absl::Status Release(GranuleIndex index);
+  // A range that the driver keeps is tried again by ReleaseUnmapped.
+  void FreeRange(DevicePtr address, Bytes bytes);
   uint32_t EventId(GranuleIndex index) const {
     return index | (granules_[index].small ? kSmallGranuleBit : 0);
   }
@@ -131,6 +135,7 @@ class GranulePool {
   std::vector<DeviceIndex> accessors_;  // the device itself, then its peers
   std::vector<Granule> granules_;
   std::vector<GranuleIndex> unused_;
+  std::vector<std::pair<DevicePtr, Bytes>> kept_ranges_;  // no longer ours, but for the driver
   Bytes reserved_bytes_ = 0;
 };
 

@@ -52,10 +52,14 @@ absl::StatusOr<GranuleIndex> GranulePool::NewSegment(
     // The first failure is the cause to tell; a failing release keeps the granule in our books.
     Release(*index).IgnoreError();
   }
-  TimedCall(emitter_, DriverCall::kFreeAddress, address, [&] {
-    return driver_.FreeAddress(address, bytes);
-  }).IgnoreError();
+  FreeRange(address, bytes);
   return status;
+}
+
+void GranulePool::FreeRange(DevicePtr address, Bytes bytes) {
+  const absl::Status freed = TimedCall(emitter_, DriverCall::kFreeAddress, address,
+                                       [&] { return driver_.FreeAddress(address, bytes); });
+  if (!freed.ok()) kept_ranges_.emplace_back(address, bytes);
 }
 
 absl::Status GranulePool::FreeSegment(GranuleIndex index, DevicePtr address, uint16_t pool) {
@@ -66,10 +70,7 @@ absl::Status GranulePool::FreeSegment(GranuleIndex index, DevicePtr address, uin
   } else {
     OFFCUT_RETURN_IF_ERROR(TimedCall(emitter_, DriverCall::kUnmap, address,
                                      [&] { return driver_.Unmap(address, granule.bytes); }));
-    // A range that the driver keeps is lost; there is enough address space for a few.
-    TimedCall(emitter_, DriverCall::kFreeAddress, address, [&] {
-      return driver_.FreeAddress(address, granule.bytes);
-    }).IgnoreError();
+    FreeRange(address, granule.bytes);
   }
   LeaveMapping(index, address, pool);
   if (granule.handle == 0) {

@@ -38,8 +38,8 @@ class PrivatePools {
   PrivatePools& operator=(const PrivatePools&) = delete;
 
   // --- Uses ---
-  // One more use of the pool, which is made if there is none; `foreign`: with its memory from there,
-  // for its whole life. InvalidArgument for an id that names no private pool.
+  // One more use of the pool, which is made if there is none; `foreign`: with its memory from
+  // there, for its whole life. InvalidArgument for an id that names no private pool.
   absl::StatusOr<PrivatePool*> Retain(PrivatePoolId id,
                                       std::shared_ptr<const ForeignAllocator> foreign = nullptr);
   // One use less; with the last one the pool is released, unless a route still leads there.

@@ -31,9 +31,9 @@ absl::Status SegmentsLayout::EnterForeign(Pool& any_pool, Bytes requested, Devic
     return absl::OkStatus();
   }
   const auto refuse = [&](const auto&... why) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the allocator of a private pool gave ", FormatBytes(bytes), " at 0x",
-                     absl::Hex(address), ", which ", why...));
+    return absl::InvalidArgumentError(absl::StrCat("the allocator of a private pool gave ",
+                                                   FormatBytes(bytes), " at 0x", absl::Hex(address),
+                                                   ", which ", why...));
   };
   if (address % kBlockAlignment != 0) return refuse("is no multiple of ", kBlockAlignment);
   for (const SegmentPool* other : pools_) {
@@ -81,12 +81,12 @@ absl::StatusOr<DevicePtr> SegmentsLayout::Lend(Pool& any_pool, Bytes requested, 
       context_.properties.virtual_memory ? SegmentSource::kOneGranule : SegmentSource::kDriver;
   bytes = RoundUp(bytes, context_.properties.granularity);
   OFFCUT_RETURN_IF_ERROR(CheckLimit(bytes));
-  OFFCUT_ASSIGN_OR_RETURN(
-      const GranuleIndex granule,
-      context_.granules.NewSegment(source, bytes, set.small, pool.index,
-                                   [&](GranuleIndex stuck, DevicePtr address) {
-                                     AddSegment(pool, set, address, bytes, stuck, BlockState::kOld);
-                                   }));
+  OFFCUT_ASSIGN_OR_RETURN(const GranuleIndex granule,
+                          context_.granules.NewSegment(source, bytes, set.small, pool.index,
+                                                       [&](GranuleIndex stuck, DevicePtr address) {
+                                                         AddSegment(pool, set, address, bytes,
+                                                                    stuck, BlockState::kOld);
+                                                       }));
   const DevicePtr address = context_.granules.granule(granule).mapped_at;
   Segment* const segment =
       AddSegment(pool, set, address, bytes, granule, BlockState::kReturning)->segment;

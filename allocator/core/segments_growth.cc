@@ -80,12 +80,12 @@ absl::Status SegmentsLayout::GrowSlow(SegmentPool& pool, Bytes requested) {
   const Bytes bytes = GrowthFor(requested);
   OFFCUT_RETURN_IF_ERROR(CheckLimit(bytes));
   SegmentSet& set = SetOf(pool, small);
-  OFFCUT_ASSIGN_OR_RETURN(
-      const GranuleIndex granule,
-      context_.granules.NewSegment(source_, bytes, small, pool.index,
-                                   [&](GranuleIndex stuck, DevicePtr address) {
-                                     AddSegment(pool, set, address, bytes, stuck, BlockState::kOld);
-                                   }));
+  OFFCUT_ASSIGN_OR_RETURN(const GranuleIndex granule,
+                          context_.granules.NewSegment(source_, bytes, small, pool.index,
+                                                       [&](GranuleIndex stuck, DevicePtr address) {
+                                                         AddSegment(pool, set, address, bytes,
+                                                                    stuck, BlockState::kOld);
+                                                       }));
   const DevicePtr address = context_.granules.granule(granule).mapped_at;
   Block* const tile = AddSegment(pool, set, address, bytes, granule, BlockState::kFree);
   EnterFree(set, tile);

@@ -232,13 +232,13 @@ void SegmentsLayout::AddTo(StateView& view) const {
             {.pool = pool->index, .small = set->small, .address = tile.address, .size = tile.size});
       });
       for (const std::unique_ptr<Segment>& segment : set->segments) {
-        StateView::ArenaView& arena = view.arenas.emplace_back(StateView::ArenaView{
-            .small = set->small,
-            .segment = true,
-            .foreign = segment->granule == kNoGranule,
-            .base = segment->address(),
-            .bytes = segment->bytes,
-            .granularity = segment->bytes});
+        StateView::ArenaView& arena =
+            view.arenas.emplace_back(StateView::ArenaView{.small = set->small,
+                                                          .segment = true,
+                                                          .foreign = segment->granule == kNoGranule,
+                                                          .base = segment->address(),
+                                                          .bytes = segment->bytes,
+                                                          .granularity = segment->bytes});
         if (!arena.foreign) {
           arena.granules.push_back({.address = segment->address(), .index = segment->granule});
         }

@@ -12,8 +12,9 @@
 // Differs from PyTorch in one thing: a block that came free while the ladder was climbed serves a
 // request that PyTorch would fail.
 //
-// A pool whose memory comes from an allocator of somebody else's (ForeignAllocator) gets its segments
-// from the DeviceAllocator, which calls that allocator without the lock; see segments_foreign.cc.
+// A pool whose memory comes from an allocator of somebody else's (ForeignAllocator) gets its
+// segments from the DeviceAllocator, which calls that allocator without the lock; see
+// segments_foreign.cc.
 //
 // Not thread-safe: guarded by the device's lock.
 

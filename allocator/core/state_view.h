@@ -81,6 +81,7 @@ struct StateView {
   struct PoolView {
     StreamHandle stream = nullptr;
     uint64_t private_pool_id = 0;  // as encoded in events; 0: a default pool
+    bool in_use = false;           // of a private pool: somebody uses it
   };
 
   Bytes limit = 0;

@@ -48,19 +48,22 @@ TEST_F(ClaimsTest, BlocksSideBySideAreFine) {
 
 TEST_F(ClaimsTest, FindsABlockThatOverlapsAnother) {
   ASSERT_TRUE(claims_.Claim(1, base_ + 512, 1024, kMain).ok());
-  ExpectWrong(claims_.Claim(2, base_ + 1024, 1024, kMain), "memory of block 1, which is not freed");
-  ExpectWrong(claims_.Claim(3, base_, 1024, kMain), "memory of block 1, which is not freed");
-  ExpectWrong(claims_.Claim(4, base_, kGranule, kMain), "memory of block 1, which is not freed");
+  ExpectWrong(claims_.Claim(2, base_ + 1024, 1024, kMain).status(),
+              "memory of block 1, which is not freed");
+  ExpectWrong(claims_.Claim(3, base_, 1024, kMain).status(),
+              "memory of block 1, which is not freed");
+  ExpectWrong(claims_.Claim(4, base_, kGranule, kMain).status(),
+              "memory of block 1, which is not freed");
 }
 
 TEST_F(ClaimsTest, FindsABlockThatOverlapsAnotherThroughASecondMapping) {
   ASSERT_TRUE(claims_.Claim(1, base_, 512, kMain).ok());
-  ExpectWrong(claims_.Claim(2, base_ + kGranule, 512, kMain), "memory of block 1");
-  ExpectWrong(claims_.Claim(3, base_ + 512, kGranule + 512, kMain), "memory of block");
+  ExpectWrong(claims_.Claim(2, base_ + kGranule, 512, kMain).status(), "memory of block 1");
+  ExpectWrong(claims_.Claim(3, base_ + 512, kGranule + 512, kMain).status(), "memory of block");
 }
 
 TEST_F(ClaimsTest, FindsABlockThatIsItsOwnNeighbour) {
-  ExpectWrong(claims_.Claim(1, base_, 2 * kGranule, kMain), "memory of block 1");
+  ExpectWrong(claims_.Claim(1, base_, 2 * kGranule, kMain).status(), "memory of block 1");
 }
 
 TEST_F(ClaimsTest, MemoryPassesToAnotherStreamOnceItsUsesAreDone) {
@@ -76,7 +79,7 @@ TEST_F(ClaimsTest, FindsMemoryThatPassesToAnotherStreamTooEarly) {
   ASSERT_TRUE(claims_.Use(1, kMain, 100).ok());
   ASSERT_TRUE(claims_.Free(1).ok());
   clock_.Advance(99);
-  ExpectWrong(claims_.Claim(2, base_ + kGranule + 512, 512, kSide), "uses for 1 ns more");
+  ExpectWrong(claims_.Claim(2, base_ + kGranule + 512, 512, kSide).status(), "uses for 1 ns more");
 }
 
 TEST_F(ClaimsTest, StreamOrderCarriesUsesOn) {
@@ -87,14 +90,14 @@ TEST_F(ClaimsTest, StreamOrderCarriesUsesOn) {
   ASSERT_TRUE(claims_.Claim(2, base_, 512, kMain).ok());
   ASSERT_TRUE(claims_.Free(2).ok());
   // ... but no other, though block 2 itself was never used.
-  ExpectWrong(claims_.Claim(3, base_, 512, kSide), "uses for 100 ns more");
+  ExpectWrong(claims_.Claim(3, base_, 512, kSide).status(), "uses for 100 ns more");
 }
 
 TEST_F(ClaimsTest, FindsAUseOnAnotherStreamThatIsNotDone) {
   ASSERT_TRUE(claims_.Claim(1, base_, 4096, kMain).ok());
   ASSERT_TRUE(claims_.Use(1, kSide, 100).ok());
   ASSERT_TRUE(claims_.Free(1).ok());
-  ExpectWrong(claims_.Claim(2, base_, 4096, kMain), "work on stream id 8 uses");
+  ExpectWrong(claims_.Claim(2, base_, 4096, kMain).status(), "work on stream id 8 uses");
 }
 
 TEST_F(ClaimsTest, AJoinedUseIsOneOfTheOwnStream) {
@@ -115,7 +118,8 @@ TEST_F(ClaimsTest, FindsALiveBlockWhoseMemoryIsExchanged) {
 }
 
 TEST_F(ClaimsTest, FindsABlockWithoutMemory) {
-  ExpectWrong(claims_.Claim(1, base_ + 2 * kGranule - 512, 1024, kMain), "no memory stands behind");
+  ExpectWrong(claims_.Claim(1, base_ + 2 * kGranule - 512, 1024, kMain).status(),
+              "no memory stands behind");
 }
 
 TEST_F(ClaimsTest, PruningForgetsOnlyWhatIsDone) {
@@ -124,8 +128,46 @@ TEST_F(ClaimsTest, PruningForgetsOnlyWhatIsDone) {
   ASSERT_TRUE(claims_.Use(2, kMain, 100).ok());
   ASSERT_TRUE(claims_.Free(2).ok());
   claims_.Prune();
-  ExpectWrong(claims_.Claim(3, base_, 512, kMain), "which is not freed");
-  ExpectWrong(claims_.Claim(4, base_ + 512, 512, kSide), "uses for 100 ns more");
+  ExpectWrong(claims_.Claim(3, base_, 512, kMain).status(), "which is not freed");
+  ExpectWrong(claims_.Claim(4, base_ + 512, 512, kSide).status(), "uses for 100 ns more");
+}
+
+TEST_F(ClaimsTest, FindsMemoryOfOnePoolThatServesAnother) {
+  ASSERT_EQ(claims_.Claim(1, base_, 512, kMain, /*pool=*/7).value_or(0), 7u);
+  EXPECT_TRUE(claims_.Free(1).ok());
+  ExpectWrong(claims_.Claim(2, base_ + 512, 512, kMain).status(), "got memory of pool 7");
+  ExpectWrong(claims_.Claim(2, base_, 512, kMain, 8).status(), "got memory of pool 7");
+  claims_.ReleasePool(7);
+  ExpectWrong(claims_.Claim(2, base_, 512, kMain).status(), "got memory of pool 7");
+}
+
+TEST_F(ClaimsTest, FindsMemoryOfTheDefaultPoolsThatServesAPrivateOne) {
+  ASSERT_TRUE(claims_.Claim(1, base_, 512, kMain).ok());
+  ExpectWrong(claims_.Claim(2, base_ + 512, 512, kMain, 7).status(), "got memory of pool 0");
+}
+
+TEST_F(ClaimsTest, APoolMayLendToTheDefaultPools) {
+  ASSERT_TRUE(claims_.Claim(1, base_, 512, kMain, /*pool=*/7).ok());
+  claims_.SetLends(7, true);
+  EXPECT_EQ(claims_.Claim(2, base_ + 512, 512, kMain).value_or(0), 7u) << "whose memory it stays";
+  ExpectWrong(claims_.Claim(3, base_ + 1024, 512, kMain, 8).status(), "got memory of pool 7");
+  claims_.SetLends(7, false);
+  ExpectWrong(claims_.Claim(4, base_ + 1024, 512, kMain).status(), "got memory of pool 7");
+}
+
+TEST_F(ClaimsTest, FindsMemoryOfAPoolInUseThatIsGone) {
+  ASSERT_TRUE(claims_.Claim(1, base_, 512, kMain, /*pool=*/7).ok());
+  EXPECT_TRUE(claims_.Free(1).ok());
+  ASSERT_EQ(claims_.MemoryOf(7).size(), 1u);
+  EXPECT_EQ(claims_.MemoryOf(7).front().address, base_);
+  EXPECT_EQ(claims_.MemoryOf(7).front().bytes, kGranule);
+  EXPECT_TRUE(claims_.CheckPools().ok());
+  ASSERT_TRUE(memory_.Unmap(base_, kGranule).ok());
+  ExpectWrong(claims_.CheckPools(), "memory of private pool 7");
+  claims_.ReleasePool(7);
+  EXPECT_TRUE(claims_.CheckPools().ok());
+  claims_.Prune();
+  EXPECT_TRUE(claims_.MemoryOf(7).empty());
 }
 
 }  // namespace

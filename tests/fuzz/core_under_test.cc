@@ -91,6 +91,58 @@ absl::StatusOr<BlockInfo> CoreUnderTest::FindBlock(DeviceIndex device, DevicePtr
   return devices_[device].allocator->FindBlock(address);
 }
 
+void CoreUnderTest::SetFreeMemoryCallback(DeviceIndex device, std::function<bool()> callback) {
+  devices_[device].allocator->SetFreeMemoryCallback(std::move(callback));
+}
+
+absl::Status CoreUnderTest::RetainPool(DeviceIndex device, PrivatePoolId pool) {
+  return devices_[device].allocator->RetainPool(pool);
+}
+
+absl::Status CoreUnderTest::ReleasePool(DeviceIndex device, PrivatePoolId pool) {
+  return devices_[device].allocator->ReleasePool(pool);
+}
+
+uint32_t CoreUnderTest::PoolUseCount(DeviceIndex device, PrivatePoolId pool) {
+  return devices_[device].allocator->PoolUseCount(pool);
+}
+
+absl::Status CoreUnderTest::SetNoSplit(DeviceIndex device, PrivatePoolId pool) {
+  return devices_[device].allocator->SetNoSplit(pool);
+}
+
+absl::Status CoreUnderTest::SetUseOnOom(DeviceIndex device, PrivatePoolId pool, bool use) {
+  return devices_[device].allocator->SetUseOnOom(pool, use);
+}
+
+absl::Status CoreUnderTest::BeginAllocateToPool(DeviceIndex device, PrivatePoolId pool,
+                                                StreamHandle stream, PrivatePools::Filter filter) {
+  return devices_[device].allocator->BeginAllocateToPool(pool, stream, std::move(filter));
+}
+
+absl::Status CoreUnderTest::EndAllocateToPool(DeviceIndex device, PrivatePoolId pool) {
+  return devices_[device].allocator->EndAllocateToPool(pool);
+}
+
+Bytes CoreUnderTest::EmptyCacheOf(DeviceIndex device, PrivatePoolId pool) {
+  return devices_[device].allocator->EmptyCacheOf(pool);
+}
+
+absl::StatusOr<bool> CoreUnderTest::HasLiveBlocks(DeviceIndex device, PrivatePoolId pool,
+                                                  absl::Span<const DevicePtr> addresses) {
+  return devices_[device].allocator->HasLiveBlocks(pool, addresses);
+}
+
+absl::StatusOr<PoolCheckpoint> CoreUnderTest::TakeCheckpoint(DeviceIndex device,
+                                                             PrivatePoolId pool) {
+  return devices_[device].allocator->TakeCheckpoint(pool);
+}
+
+absl::StatusOr<RestoredBlocks> CoreUnderTest::RestoreCheckpoint(DeviceIndex device,
+                                                                const PoolCheckpoint& checkpoint) {
+  return devices_[device].allocator->RestoreCheckpoint(checkpoint);
+}
+
 Accounting CoreUnderTest::Account(DeviceIndex device) {
   return devices_[device].allocator->Account();
 }
@@ -127,17 +179,19 @@ CoreUnderTest::Holdings CoreUnderTest::HoldingsOf(DeviceIndex device) {
                        .live_bytes = sum.live_bytes,
                        .pending_bytes = sum.pending_bytes};
   for (const StateView::ArenaView& arena : view.arenas) {
+    const uint16_t pool = arena.tiles.front().pool;
+    if (arena.segment && pool != kNoPool && view.pools[pool].in_use) continue;
     holdings.releasable_bytes += ReleasableBytesOf(view, arena);
   }
   return holdings;
 }
 
-Bytes CoreUnderTest::GrowthMax(Bytes bytes) const {
+Bytes CoreUnderTest::GrowthMax(Bytes bytes, bool routed) const {
   namespace native = policy::native;
   const Bytes largest_block = config_.roundup_power2_divisions() == Divisions()
                                   ? native::BlockSize(bytes, 0)
                                   : std::bit_ceil(std::max(bytes, native::kBlockMin));
-  if (*config_.layout() == LayoutKind::kSegments) {
+  if (*config_.layout() == LayoutKind::kSegments || routed) {
     // Beyond these limits the request asks for segments of another kind.
     const Bytes large_segment = config_.large_segment_size_mb().bytes();
     return std::max(native::SegmentSize(largest_block, large_segment),

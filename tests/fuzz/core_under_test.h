@@ -9,15 +9,19 @@
 #define OFFCUT_TESTS_FUZZ_CORE_UNDER_TEST_H_
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "allocator/base/clock.h"
 #include "allocator/config/config.h"
 #include "allocator/core/address_map.h"
 #include "allocator/core/device_allocator.h"
+#include "allocator/core/pool_checkpoint.h"
+#include "allocator/core/private_pools.h"
 #include "allocator/driver/driver.h"
 #include "allocator/sim/sim_driver.h"
 #include "tests/core/witnesses.h"
@@ -27,10 +31,6 @@ namespace offcut::fuzz {
 
 class CoreUnderTest {
  public:
-  // What the core is not ready for, and programs do not do. A line goes when its feature is there.
-  static constexpr bool kSurvivesCaptures = true;
-  static constexpr bool kTellsStreamsApartByTheirIds = false;  // not by handles, which are reused
-
   // `sim` is the machine, `driver` the way to it; both outlive the core.
   CoreUnderTest(SimDriver& sim, Driver& driver);
   virtual ~CoreUnderTest();
@@ -48,6 +48,23 @@ class CoreUnderTest {
   virtual Bytes EmptyCache(DeviceIndex device);
   virtual absl::Status OpenTo(DeviceIndex device, DeviceIndex peer);
   void SetLimit(DeviceIndex device, Bytes bytes);
+  void SetFreeMemoryCallback(DeviceIndex device, std::function<bool()> callback);
+
+  virtual absl::Status RetainPool(DeviceIndex device, PrivatePoolId pool);
+  virtual absl::Status ReleasePool(DeviceIndex device, PrivatePoolId pool);
+  uint32_t PoolUseCount(DeviceIndex device, PrivatePoolId pool);
+  virtual absl::Status SetNoSplit(DeviceIndex device, PrivatePoolId pool);
+  virtual absl::Status SetUseOnOom(DeviceIndex device, PrivatePoolId pool, bool use);
+  virtual absl::Status BeginAllocateToPool(DeviceIndex device, PrivatePoolId pool,
+                                           StreamHandle stream, PrivatePools::Filter filter);
+  virtual absl::Status EndAllocateToPool(DeviceIndex device, PrivatePoolId pool);
+  virtual Bytes EmptyCacheOf(DeviceIndex device, PrivatePoolId pool);
+  virtual absl::StatusOr<bool> HasLiveBlocks(DeviceIndex device, PrivatePoolId pool,
+                                             absl::Span<const DevicePtr> addresses);
+  absl::StatusOr<PoolCheckpoint> TakeCheckpoint(DeviceIndex device, PrivatePoolId pool);
+  virtual absl::StatusOr<RestoredBlocks> RestoreCheckpoint(DeviceIndex device,
+                                                           const PoolCheckpoint& checkpoint);
+
   virtual absl::StatusOr<BlockInfo> FindBlock(DeviceIndex device, DevicePtr address);
   Accounting Account(DeviceIndex device);
   Counters counters(DeviceIndex device);
@@ -67,11 +84,12 @@ class CoreUnderTest {
     Bytes reserved_bytes = 0;
     Bytes live_bytes = 0;
     Bytes pending_bytes = 0;
-    Bytes releasable_bytes = 0;  // whole granules in which nothing is in use
+    Bytes releasable_bytes = 0;  // whole granules in which nothing is in use, but for those of
+                                 // private pools in use
   };
   Holdings HoldingsOf(DeviceIndex device);
-  // More than any request of `bytes` makes reserved memory grow by.
-  Bytes GrowthMax(Bytes bytes) const;
+  // More than any request of `bytes` makes reserved memory grow by; `routed` to a private pool.
+  Bytes GrowthMax(Bytes bytes, bool routed) const;
 
  private:
   struct One {

@@ -9,7 +9,6 @@
 #include "allocator/driver/cuda_results.h"
 #include "allocator/driver/driver.h"
 #include "allocator/policy/sizes.h"
-#include "tests/fuzz/core_under_test.h"
 
 namespace offcut::fuzz {
 namespace {
@@ -71,6 +70,8 @@ class Generator {
   void AddMemoryOp();
   void AddWorkOp();
   void AddRareOp();
+  void AddPoolOp();
+  void AddCaptureOp();
   void AddAllocate();
   void AddFree();
   void AddFault();
@@ -78,6 +79,7 @@ class Generator {
   size_t DrawHeld();  // an index into held_, which is not empty
   uint8_t AnyDevice() { return static_cast<uint8_t>(random_.Below(setup_.devices)); }
   uint8_t AnyStream() { return static_cast<uint8_t>(random_.Below(setup_.streams)); }
+  uint8_t AnyPool() { return static_cast<uint8_t>(random_.Between(1, 3)); }
   uint64_t AnyDuration() { return random_.OneIn(4) ? 0 : random_.Logarithmic(20'000'000); }
 
   Random random_;
@@ -95,6 +97,7 @@ class Generator {
   uint64_t capture_one_in_ = 0;  // 0: never
   uint64_t odd_one_in_ = 0;      // requests that nothing can serve
   uint64_t peer_one_in_ = 0;     // work of a device on blocks of any
+  uint64_t pool_one_in_ = 0;     // operations on private pools; 0: never
   bool limits_change_ = false;
 
   // Of the phase, which changes as the program goes on.
@@ -107,6 +110,7 @@ class Generator {
   std::vector<Held> held_;
   Bytes held_bytes_ = 0;
   size_t handed_over_ = 0;
+  std::vector<std::pair<uint8_t, uint8_t>> captured_;  // device and stream
   uint32_t next_block_ = 1;
 };
 
@@ -137,6 +141,7 @@ Setup Generator::DrawSetup() {
   setup.conf = DrawConf();
   setup.devices = random_.OneIn(4) ? 2 : 1;
   setup.streams = static_cast<uint8_t>(random_.Between(1, 6));
+  setup.per_thread = setup.streams > 1 && random_.OneIn(4);
   setup.memory_bytes = random_.Pick<Bytes>({8, 16, 32, 64, 64, 96, 128, 256}) * kMiB;
   if (random_.OneIn(16)) {
     setup.memory_bytes = random_.Between(1, 4) * kGiB;
@@ -156,8 +161,8 @@ void Generator::DrawManner(const Setup& setup) {
   work_percent_ = random_.Pick<uint64_t>({0, 10, 25, 50});
   rare_one_in_ = random_.Pick<uint64_t>({10, 30, 100, 1000});
   fault_one_in_ = random_.Pick<uint64_t>({0, 0, 0, 15, 60, 300});
-  capture_one_in_ =
-      CoreUnderTest::kSurvivesCaptures ? random_.Pick<uint64_t>({0, 0, 0, 20, 100}) : 0;
+  capture_one_in_ = random_.Pick<uint64_t>({0, 0, 0, 20, 100});
+  pool_one_in_ = random_.Pick<uint64_t>({0, 0, 8, 30});
   odd_one_in_ = random_.Pick<uint64_t>({30, 300});
   limits_change_ = random_.OneIn(3);
   peer_one_in_ = random_.Pick<uint64_t>({2, 8});
@@ -194,6 +199,8 @@ std::vector<Op> Generator::DrawOps(const Setup& setup, size_t count) {
 
 void Generator::AddOne() {
   if (fault_one_in_ != 0 && random_.OneIn(fault_one_in_)) return AddFault();
+  if (capture_one_in_ != 0 && random_.OneIn(capture_one_in_)) return AddCaptureOp();
+  if (pool_one_in_ != 0 && random_.OneIn(pool_one_in_)) return AddPoolOp();
   if (random_.OneIn(rare_one_in_)) return AddRareOp();
   if (random_.Below(100) < work_percent_ && !held_.empty()) return AddWorkOp();
   AddMemoryOp();
@@ -296,8 +303,10 @@ void Generator::AddWorkOp() {
 
 void Generator::AddRareOp() {
   const uint8_t device = AnyDevice(), stream = AnyStream();
-  const uint32_t block = static_cast<uint32_t>(random_.Below(next_block_ + 1));
-  switch (random_.Below(16)) {
+  const uint32_t block = held_.empty() || random_.OneIn(8)
+                             ? static_cast<uint32_t>(random_.Below(next_block_ + 1))
+                             : held_[random_.Below(held_.size())].block;
+  switch (random_.Below(15)) {
     case 0:
       return ops_.push_back({.kind = OpKind::kEmptyCache, .device = device});
     case 1: {
@@ -315,6 +324,7 @@ void Generator::AddRareOp() {
                              .bytes = random_.OneIn(3) ? 0 : mebibytes * kMiB});
     }
     case 3:
+      if (setup_.devices == 1) return;
       return ops_.push_back(
           {.kind = OpKind::kOpenTo, .device = device, .value = random_.Below(setup_.devices)});
     case 4:
@@ -344,21 +354,68 @@ void Generator::AddRareOp() {
       held_.push_back({next_block_++, device, 0});
       return;
     case 12:
-      if (!CoreUnderTest::kTellsStreamsApartByTheirIds) return;
       return ops_.push_back(
           {.kind = random_.OneIn(2) ? OpKind::kDestroyStream : OpKind::kCreateStream,
            .device = device,
            .stream = stream});
     case 13:
-    case 14:
-      if (capture_one_in_ == 0) return;
-      return ops_.push_back({.kind = random_.OneIn(2) ? OpKind::kBeginCapture : OpKind::kEndCapture,
-                             .device = device,
-                             .stream = stream,
-                             .value = random_.Below(3)});
+      if (held_.empty()) return;
+      return ops_.push_back(
+          {.kind = OpKind::kFreeWhenShort, .block = held_[random_.Below(held_.size())].block});
     default:
       return ops_.push_back({.kind = OpKind::kAdvance, .ns = random_.Logarithmic(100'000'000)});
   }
+}
+
+void Generator::AddCaptureOp() {
+  // Not for long: much cannot be done meanwhile.
+  if (!captured_.empty() && !random_.OneIn(3)) {
+    const size_t index = random_.Below(captured_.size());
+    const auto [device, stream] = captured_[index];
+    captured_.erase(captured_.begin() + static_cast<ptrdiff_t>(index));
+    ops_.push_back({.kind = OpKind::kEndCapture, .device = device, .stream = stream});
+    return;
+  }
+  if (setup_.streams < 2) return;
+  const uint8_t device = AnyDevice();
+  const auto stream = static_cast<uint8_t>(random_.Between(1, setup_.streams - 1u));
+  if (random_.OneIn(2)) {
+    ops_.push_back(
+        {.kind = OpKind::kBeginRoute, .device = device, .stream = stream, .pool = AnyPool()});
+  }
+  ops_.push_back({.kind = OpKind::kBeginCapture,
+                  .device = device,
+                  .stream = stream,
+                  .value = random_.Below(3)});
+  captured_.emplace_back(device, stream);
+}
+
+void Generator::AddPoolOp() {
+  Op op = {.device = AnyDevice(), .stream = AnyStream(), .pool = AnyPool()};
+  const uint64_t any = random_.Below(20);
+  if (any < 4) {
+    op.kind = OpKind::kBeginRoute;
+    op.value = random_.Below(2);
+  } else if (any < 8) {
+    op.kind = OpKind::kEndRoute;
+  } else if (any < 10) {
+    op.kind = OpKind::kRetainPool;
+  } else if (any < 13) {
+    op.kind = OpKind::kReleasePool;
+  } else if (any < 14) {
+    op.kind = random_.OneIn(2) ? OpKind::kSetNoSplit : OpKind::kSetUseOnOom;
+    op.value = random_.Below(3);
+  } else if (any < 15) {
+    op.kind = OpKind::kEmptyCacheOfPool;
+  } else if (any < 16) {
+    op.kind = OpKind::kCheckPoolBlocks;
+  } else if (any < 18) {
+    op.kind = OpKind::kLaunchGraph;
+    op.ns = AnyDuration();
+  } else {
+    op.kind = random_.OneIn(2) ? OpKind::kTakeCheckpoint : OpKind::kRestoreCheckpoint;
+  }
+  ops_.push_back(op);
 }
 
 void Generator::AddFault() {

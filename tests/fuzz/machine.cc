@@ -81,18 +81,26 @@ absl::Status Machine::Open() {
 absl::Status Machine::CreateStream(DeviceIndex device, uint8_t stream) {
   sim::StreamModel& model = sim_.model().streams();
   Stream created = {.exists = true, .blocking = stream % 3 == 0};
-  if (stream != 0) {
+  if (IsPerThread(stream)) {
+    created.handle = sim::PerThreadStream();
+    created.blocking = true;
+  } else if (stream != 0) {
     OFFCUT_ASSIGN_OR_RETURN(created.handle,
                             model.CreateStream(device, {.non_blocking = !created.blocking}));
   }
   OFFCUT_ASSIGN_OR_RETURN(const sim::StreamInfo info, model.GetStream(device, created.handle));
   created.id = info.id;
-  StreamAt(device, stream) = created;
+  streams_[device][stream] = created;
   return absl::OkStatus();
 }
 
-bool Machine::Exists(DeviceIndex device, uint8_t stream) const {
-  return device < setup_.devices && stream < setup_.streams && streams_[device][stream].exists;
+Machine::Stream Machine::StreamAt(DeviceIndex device, uint8_t stream) {
+  Stream found = streams_[device][stream];
+  if (IsPerThread(stream)) {
+    found.id =
+        sim_.model().streams().GetStream(device, found.handle).value_or(sim::StreamInfo()).id;
+  }
+  return found;
 }
 
 bool Machine::IsImplicit(DeviceIndex device, uint8_t stream) const {
@@ -109,7 +117,7 @@ bool Machine::IsOpen(DeviceIndex device, DeviceIndex peer) const {
 }
 
 absl::Status Machine::EndCapture(DeviceIndex device, uint8_t stream) {
-  Stream& captured = StreamAt(device, stream);
+  Stream& captured = streams_[device][stream];
   captured.capturing = false;
   --captures_;
   sim::StreamModel& model = sim_.model().streams();
@@ -136,6 +144,7 @@ absl::Status Machine::WithMisuse(const absl::Status& status) const {
 
 absl::Status Machine::Check() {
   OFFCUT_RETURN_IF_ERROR(WithMisuse(core_->Check()));
+  OFFCUT_RETURN_IF_ERROR(claims_.CheckPools());
   claims_.Prune();
   return absl::OkStatus();
 }
@@ -160,6 +169,7 @@ absl::Status Machine::CheckAllGoesBack() {
       if (StreamAt(device, stream).capturing) OFFCUT_RETURN_IF_ERROR(EndCapture(device, stream));
     }
   }
+  OFFCUT_RETURN_IF_ERROR(ReleaseAllPools());
   Player last(*this, /*alone=*/true);
   while (true) {
     OFFCUT_RETURN_IF_ERROR(last.Adopt({.block = 1}));
@@ -185,6 +195,24 @@ absl::Status Machine::CheckAllGoesBack() {
   return absl::OkStatus();
 }
 
+absl::Status Machine::ReleaseAllPools() {
+  std::vector<Op> releases;
+  pools_.ForEach([&](DeviceIndex device, uint32_t number, const PoolBook::Pool& pool) {
+    const Op op = {.device = static_cast<uint8_t>(device), .pool = static_cast<uint8_t>(number)};
+    for (uint32_t i = 0; i < pool.routes; ++i) {
+      releases.push_back(op);
+      releases.back().kind = OpKind::kEndRoute;
+    }
+    for (uint32_t i = 0; i < pool.uses; ++i) {
+      releases.push_back(op);
+      releases.back().kind = OpKind::kReleasePool;
+    }
+  });
+  Player last(*this, /*alone=*/true);
+  for (const Op& op : releases) OFFCUT_RETURN_IF_ERROR(last.Play(op));
+  return absl::OkStatus();
+}
+
 absl::Status Machine::CheckNothingIsLeft() {
   const sim::MemoryCensus& outside = core_->left_by_tests();
   const sim::MemoryCensus memory = sim_.model().memory().Census();
@@ -200,8 +228,24 @@ absl::Status Machine::CheckNothingIsLeft() {
 
 // --- Player ---
 
+Player::Player(Machine& machine, bool alone, Tally* tally)
+    : machine_(machine), alone_(alone), index_(alone ? 0 : machine.next_player_++), tally_(tally) {
+  if (!alone_) return;
+  for (DeviceIndex device = 0; device < machine_.setup_.devices; ++device) {
+    machine_.core_->SetFreeMemoryCallback(device, [this] { return FreeOneWhenShort(); });
+  }
+}
+
+Player::~Player() {
+  if (!alone_) return;
+  for (DeviceIndex device = 0; device < machine_.setup_.devices; ++device) {
+    machine_.core_->SetFreeMemoryCallback(device, nullptr);
+  }
+}
+
 absl::Status Player::Play(const Op& op) {
   skipped_ = false;
+  playing_ = this;
   const absl::Status status = machine_.WithMisuse(PlayOne(op));
   if (tally_ != nullptr) {
     const size_t kind = static_cast<size_t>(op.kind);
@@ -244,11 +288,15 @@ bool Player::Undisturbed() const {
 absl::Status Player::Allocate(const Op& op) {
   const Machine::Stream stream = machine_.StreamAt(op.device, op.stream);
   if (!stream.exists || Live(op.block) != nullptr) return Skip();
+  PoolBook::Pool* const pool =
+      machine_.pools_.Find(op.device, machine_.pools_.Lead(op.device, Thread(), stream.handle));
+  if (pool != nullptr) pool->served = true;
   const uint64_t faults = machine_.driver_.FaultCount();
   const Bytes reserved_before = alone_ ? machine_.core_->ReservedBytes(op.device) : 0;
   const absl::StatusOr<DevicePtr> address =
       machine_.core_->Allocate(op.device, stream.handle, op.bytes);
   const bool faulted = machine_.driver_.FaultCount() != faults;
+  OFFCUT_RETURN_IF_ERROR(std::exchange(callback_status_, absl::OkStatus()));
   if (alone_) {
     const Bytes reserved = machine_.core_->ReservedBytes(op.device);
     if (reserved > reserved_before && reserved > machine_.limits_[op.device]) {
@@ -256,7 +304,7 @@ absl::Status Player::Allocate(const Op& op) {
                    machine_.limits_[op.device].load());
     }
   }
-  if (!address.ok()) return ExplainRefusal(op, address.status(), faulted);
+  if (!address.ok()) return ExplainRefusal(op, address.status(), faulted, pool != nullptr);
   if (op.bytes == 0 || op.bytes > policy::kRequestMax) {
     return Wrong("answer: a request of ", op.bytes, " bytes was served");
   }
@@ -268,21 +316,49 @@ absl::Status Player::Allocate(const Op& op) {
                  .handle = stream.handle,
                  .id = stream.id};
   const absl::StatusOr<BlockInfo> info = machine_.core_->FindBlock(op.device, *address);
-  if (!info.ok())
+  if (!info.ok()) {
     return Wrong("answer: the block just served is unknown: ", info.status().message());
+  }
   block.bytes = info->size;
-  OFFCUT_RETURN_IF_ERROR(CheckAnswer(block, *address));
-  OFFCUT_RETURN_IF_ERROR(
-      machine_.claims_.Claim(block.owner, block.address, block.bytes, stream.id));
+  if (pool != nullptr && pool->no_split &&
+      (info->range_address != info->address || info->range_bytes != info->size)) {
+    return Wrong("answer: a block of a pool that is never split lies in ", info->range_bytes,
+                 " bytes at ", Hex(info->range_address));
+  }
+  return Enter(op.block, std::move(block), pool != nullptr ? pool->name : 0);
+}
+
+absl::Status Player::Enter(uint32_t name, Block block, Claims::Pool pool) {
+  OFFCUT_RETURN_IF_ERROR(CheckAnswer(block, block.address));
+  OFFCUT_ASSIGN_OR_RETURN(
+      block.pool, machine_.claims_.Claim(block.owner, block.address, block.bytes, block.id, pool));
   OFFCUT_RETURN_IF_ERROR(
       Named("claims: the block cannot be used",
-            machine_.sim_.model().memory().CheckAccess(block.address, block.bytes, op.device,
+            machine_.sim_.model().memory().CheckAccess(block.address, block.bytes, block.device,
                                                        sim::Access::kReadWrite)));
-  blocks_[op.block] = std::move(block);
+  blocks_[name] = std::move(block);
   return absl::OkStatus();
 }
 
-absl::Status Player::ExplainRefusal(const Op& op, const absl::Status& refusal, bool faulted) const {
+bool Player::FreeOneWhenShort() {
+  while (!free_when_short_.empty()) {
+    Block* const block = Live(free_when_short_.front());
+    free_when_short_.pop_front();
+    if (block == nullptr) continue;
+    callback_status_.Update(Release(*block));
+    return true;
+  }
+  return false;
+}
+
+absl::Status Player::FreeWhenShort(const Op& op) {
+  if (Live(op.block) == nullptr || !alone_) return Skip();
+  free_when_short_.push_back(op.block);
+  return absl::OkStatus();
+}
+
+absl::Status Player::ExplainRefusal(const Op& op, const absl::Status& refusal, bool faulted,
+                                    bool routed) const {
   if (faulted || (!alone_ && machine_.driver_.FaultCount() != 0)) return absl::OkStatus();
   const auto wrong = [&](const auto&... parts) {
     return Wrong("answer: a request of ", op.bytes, " bytes was refused ", parts...,
@@ -300,7 +376,8 @@ absl::Status Player::ExplainRefusal(const Op& op, const absl::Status& refusal, b
   }
   OFFCUT_ASSIGN_OR_RETURN(const sim::MemoryModel::Info info,
                           machine_.sim_.model().memory().GetInfo(op.device));
-  const Bytes growth = machine_.core_->GrowthMax(op.bytes), limit = machine_.limits_[op.device];
+  const Bytes growth = machine_.core_->GrowthMax(op.bytes, routed);
+  const Bytes limit = machine_.limits_[op.device];
   if (RoundUp(growth, sim::kGranularity) <= info.free_bytes && growth <= limit &&
       held.reserved_bytes <= limit - growth) {
     return wrong("with ", held.reserved_bytes, " bytes reserved, ", info.free_bytes, " free and ",
@@ -341,18 +418,23 @@ absl::Status Player::Release(Block& block) {
 }
 
 absl::Status Player::SettleUses(Block& block) {
-  for (const Block::Use& use : block.uses) {
+  for (Block::Use& use : block.uses) {
     if (use.recorded) continue;
-    const Machine::Stream& stream = machine_.StreamAt(use.device, use.stream);
-    // A program that cannot tell the allocator waits for its work.
-    if (!stream.exists || stream.id != use.id ||
-        !machine_.core_->RecordStream(block.device, block.address, use.device, stream.handle)
-             .ok()) {
-      machine_.sim_.model().clock().WaitUntil(use.done_ns);
-    }
+    const Machine::Stream stream = machine_.StreamAt(use.device, use.stream);
+    // Of a stream that is being captured, the allocator is told what the capture does.
+    use.recorded =
+        stream.exists && stream.id == use.id && !stream.capturing &&
+        machine_.core_->RecordStream(block.device, block.address, use.device, stream.handle).ok();
   }
+  AwaitUnrecorded(block);
   block.uses.clear();
   return absl::OkStatus();
+}
+
+void Player::AwaitUnrecorded(Block& block) {
+  for (const Block::Use& use : block.uses) {
+    if (!use.recorded) machine_.sim_.model().clock().WaitUntil(use.done_ns);
+  }
 }
 
 absl::Status Player::BadFree(const Op& op) {
@@ -404,7 +486,7 @@ absl::Status Player::Adopt(const Op& op) {
 
 absl::Status Player::Use(const Op& op) {
   Block* const block = Live(op.block);
-  const Machine::Stream& stream = machine_.StreamAt(op.device, op.stream);
+  const Machine::Stream stream = machine_.StreamAt(op.device, op.stream);
   if (block == nullptr || !stream.exists || machine_.IsImplicit(op.device, op.stream) ||
       !machine_.IsOpen(block->device, op.device)) {
     return Skip();
@@ -412,7 +494,7 @@ absl::Status Player::Use(const Op& op) {
   const bool own = stream.id == block->id;
   if (!own && !stream.capturing) {
     // The order that a program owes: what the block's own stream did with these bytes comes first.
-    const Machine::Stream& first = machine_.StreamAt(block->device, block->stream);
+    const Machine::Stream first = machine_.StreamAt(block->device, block->stream);
     if (first.id != block->id || !first.exists || first.capturing ||
         machine_.IsImplicit(block->device, block->stream)) {
       return Skip();
@@ -436,13 +518,16 @@ absl::Status Player::Use(const Op& op) {
 
 absl::Status Player::RecordStream(const Op& op) {
   Block* const block = Live(op.block);
-  const Machine::Stream& stream = machine_.StreamAt(op.device, op.stream);
+  const Machine::Stream stream = machine_.StreamAt(op.device, op.stream);
   if (block == nullptr || !stream.exists) return Skip();
   const uint64_t faults = machine_.driver_.FaultCount();
   const absl::Status status =
       machine_.core_->RecordStream(block->device, block->address, op.device, stream.handle);
   if (status.ok()) {
-    for (Block::Use& use : block->uses) use.recorded = use.recorded || use.id == stream.id;
+    block->told = block->told || stream.id != block->id;
+    for (Block::Use& use : block->uses) {
+      use.recorded = use.recorded || (use.id == stream.id && !stream.capturing);
+    }
     return absl::OkStatus();
   }
   return machine_.driver_.FaultCount() != faults
@@ -453,10 +538,10 @@ absl::Status Player::RecordStream(const Op& op) {
 absl::Status Player::Join(const Op& op) {
   Block* const block = Live(op.block);
   if (block == nullptr || machine_.AnyCapture()) return Skip();
-  const Machine::Stream& own = machine_.StreamAt(block->device, block->stream);
+  const Machine::Stream own = machine_.StreamAt(block->device, block->stream);
   if (!own.exists || own.id != block->id) return Skip();
   for (const Block::Use& use : block->uses) {
-    const Machine::Stream& stream = machine_.StreamAt(use.device, use.stream);
+    const Machine::Stream stream = machine_.StreamAt(use.device, use.stream);
     if (!stream.exists || stream.id != use.id) return Skip();
     OFFCUT_RETURN_IF_ERROR(machine_.WaitFor(block->device, own.handle, use.device, stream.handle));
   }
@@ -468,7 +553,7 @@ absl::Status Player::Join(const Op& op) {
 }
 
 absl::Status Player::Synchronize(const Op& op) {
-  const Machine::Stream& stream = machine_.StreamAt(op.device, op.stream);
+  const Machine::Stream stream = machine_.StreamAt(op.device, op.stream);
   if (!stream.exists || machine_.AnyCapture()) return Skip();
   return Named("capture: a stream cannot be waited for",
                machine_.sim_.model().streams().SynchronizeStream(op.device, stream.handle));
@@ -485,10 +570,16 @@ absl::Status Player::SetLag(const Op& op) {
 }
 
 absl::Status Player::DestroyStream(const Op& op) {
-  Machine::Stream& stream = machine_.StreamAt(op.device, op.stream);
-  if (!alone_ || op.stream == 0 || !stream.exists || stream.capturing) return Skip();
+  Machine::Stream& stream = machine_.streams_[op.device][op.stream];
+  if (!alone_ || op.stream == 0 || machine_.IsPerThread(op.stream) || !stream.exists ||
+      machine_.AnyCapture()) {
+    return Skip();
+  }
+  sim::StreamModel& model = machine_.sim_.model().streams();
+  // The allocator keeps to handles until it records an event.
+  OFFCUT_RETURN_IF_ERROR(Named("capture", model.SynchronizeStream(op.device, stream.handle)));
   stream.exists = false;
-  return Named("capture", machine_.sim_.model().streams().DestroyStream(stream.handle));
+  return Named("capture", model.DestroyStream(stream.handle));
 }
 
 absl::Status Player::CreateStream(const Op& op) {
@@ -497,12 +588,15 @@ absl::Status Player::CreateStream(const Op& op) {
 }
 
 absl::Status Player::BeginCapture(const Op& op) {
-  Machine::Stream& stream = machine_.StreamAt(op.device, op.stream);
+  Machine::Stream& stream = machine_.streams_[op.device][op.stream];
   if (!alone_ || op.stream == 0 || !stream.exists || stream.capturing) return Skip();
   // The allocator can ask only the streams that it has heard of whether they are being captured.
-  const absl::StatusOr<DevicePtr> known = machine_.core_->Allocate(op.device, stream.handle, 1);
-  if (!known.ok()) return Skip();
-  OFFCUT_RETURN_IF_ERROR(machine_.core_->Free(op.device, *known));
+  constexpr uint32_t kKnown = ~uint32_t{0};  // no program has so many blocks
+  OFFCUT_RETURN_IF_ERROR(
+      Allocate({.device = op.device, .stream = op.stream, .block = kKnown, .bytes = 1}));
+  Block* const known = Live(kKnown);
+  if (known == nullptr) return Skip();
+  OFFCUT_RETURN_IF_ERROR(Release(*known));
   OFFCUT_RETURN_IF_ERROR(
       Named("capture", machine_.sim_.model().streams().BeginCapture(
                            op.device, stream.handle, static_cast<sim::CaptureMode>(op.value % 3))));

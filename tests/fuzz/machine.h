@@ -13,6 +13,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -26,6 +27,7 @@
 #include "tests/fuzz/claims.h"
 #include "tests/fuzz/core_under_test.h"
 #include "tests/fuzz/misuse_watch.h"
+#include "tests/fuzz/pool_book.h"
 #include "tests/fuzz/program.h"
 
 namespace offcut::fuzz {
@@ -64,6 +66,8 @@ class Machine {
     uint8_t stream = 0;  // its own, on its device
     StreamHandle handle = nullptr;
     StreamId id = 0;
+    Claims::Pool pool = 0;  // that its memory is of
+    bool told = false;      // the allocator was told of another stream's use
     // Work of other streams than its own that was not joined.
     struct Use {
       DeviceIndex device;
@@ -94,8 +98,11 @@ class Machine {
  private:
   friend class Player;
 
-  Stream& StreamAt(DeviceIndex device, uint8_t stream) { return streams_[device][stream]; }
-  bool Exists(DeviceIndex device, uint8_t stream) const;
+  // Of the calling thread, if each has its own.
+  Stream StreamAt(DeviceIndex device, uint8_t stream);
+  bool IsPerThread(uint8_t stream) const {
+    return setup_.per_thread && stream != 0 && stream == setup_.streams - 1;
+  }
   // Whether work given to the stream would hurt a capture.
   bool IsImplicit(DeviceIndex device, uint8_t stream) const;
   bool AnyCapture() const { return captures_ > 0; }
@@ -105,6 +112,8 @@ class Machine {
   // Makes `waiting` wait for all work on `stream` so far.
   absl::Status WaitFor(DeviceIndex device, StreamHandle waiting, DeviceIndex awaited_device,
                        StreamHandle awaited);
+  // Nobody uses a private pool of the device any more.
+  absl::Status ReleaseAllPools();
   absl::Status CheckAllGoesBack();
   absl::Status CheckNothingIsLeft();
   // What the driver holds against the core comes before what came of it.
@@ -122,6 +131,8 @@ class Machine {
   int captures_ = 0;
   std::vector<std::atomic<Bytes>> limits_;  // by device
   std::atomic<Claims::Owner> next_owner_{1};
+  std::atomic<uint32_t> next_player_{0};
+  PoolBook pools_;
 
   mutable absl::Mutex mutex_;
   std::set<std::pair<DeviceIndex, DeviceIndex>> open_ ABSL_GUARDED_BY(mutex_);
@@ -132,8 +143,10 @@ class Player {
  public:
   // `alone`: no other player is at work, so that more can be expected of each operation.
   // `tally` may be nullptr.
-  Player(Machine& machine, bool alone, Tally* tally = nullptr)
-      : machine_(machine), alone_(alone), tally_(tally) {}
+  Player(Machine& machine, bool alone, Tally* tally = nullptr);
+  ~Player();
+  Player(const Player&) = delete;
+  Player& operator=(const Player&) = delete;
 
   // An error if the operation, by itself, went wrong.
   absl::Status Play(const Op& op);
@@ -155,18 +168,42 @@ class Player {
   }
   // nullptr if there is no such block in the program's hands.
   Block* Live(uint32_t block);
+  // Enters a block that the allocator handed out under the name, after all checks.
+  absl::Status Enter(uint32_t name, Block block, Claims::Pool pool);
   absl::Status Release(Block& block);
   absl::Status SettleUses(Block& block);
-  absl::Status ExplainRefusal(const Op& op, const absl::Status& refusal, bool faulted) const;
+  // Waits for the uses that the allocator does not know.
+  void AwaitUnrecorded(Block& block);
+
+  // --- Private pools (player_pools.cc) ---
+  // As the allocator knows it: each of several players has pools of its own.
+  uint32_t PoolNumber(const Op& op) const;
+  PoolBook::Pool* FindPool(const Op& op);
+  // Holds an answer against what the book expects.
+  absl::Status ExpectAnswer(const Op& op, const absl::Status& answer, absl::StatusCode expected);
+  absl::Status CheckUseCount(const Op& op);
+  void Forget(std::optional<Claims::Pool> released);
+  std::vector<Block*> BlocksOf(Claims::Pool pool);
+  // Which thread's routes lead requests of this player; nullptr if it is alone.
+  const void* Thread() const { return alone_ ? nullptr : this; }
+  bool FreeOneWhenShort();
+  absl::Status ExplainRefusal(const Op& op, const absl::Status& refusal, bool faulted,
+                              bool routed) const;
   absl::Status CheckAnswer(const Block& block, DevicePtr address) const;
   // Whether nothing that a program may do stands in the way of the strictest expectations.
   bool Undisturbed() const;
 
+  // Plays on the calling thread.
+  static thread_local const Player* playing_;
+
   Machine& machine_;
   const bool alone_;
+  const uint32_t index_;  // among the players
   Tally* const tally_;
   bool skipped_ = false;                     // the present operation
   absl::btree_map<uint32_t, Block> blocks_;  // freed ones, too
+  std::deque<uint32_t> free_when_short_;
+  absl::Status callback_status_;  // of what was freed while memory was short
 };
 
 }  // namespace offcut::fuzz

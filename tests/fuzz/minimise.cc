@@ -76,6 +76,7 @@ class Minimiser {
     for (size_t i = 0; i < best_.ops.size(); ++i) {
       SimplifyField<uint8_t>(i, &Op::device, {0});
       SimplifyField<uint8_t>(i, &Op::stream, {0});
+      SimplifyField<uint8_t>(i, &Op::pool, {1});
       SimplifyField<Bytes>(i, &Op::bytes, {0, 1, 512, kMiB, kMiB + 1, 2 * kMiB, 2 * kMiB + 1});
       SimplifyField<uint64_t>(i, &Op::ns, {0, 1, 1'000, 1'000'000});
       SimplifyField<uint64_t>(i, &Op::value, {0});
@@ -96,6 +97,7 @@ class Minimiser {
     SimplifySetupField<uint32_t>(&Setup::check_every, {1});
     SimplifySetupField<std::string>(&Setup::conf, {""});
     SimplifySetupField<uint8_t>(&Setup::devices, {1});
+    SimplifySetupField<bool>(&Setup::per_thread, {false});
     SimplifySetupField<uint64_t>(&Setup::lag_ns, {0});
     SimplifySetupField<Bytes>(&Setup::limit, {kNoLimit});
     SimplifySetupField<Bytes>(&Setup::memory_bytes, {64 * kMiB});

@@ -65,14 +65,8 @@ TEST(GenerateTest, ProgramsHoldEveryOperation) {
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     for (const Op& op : Generate(seed).ops) ++counts[static_cast<uint8_t>(op.kind)];
   }
-  const auto is_due = [](OpKind kind) {
-    const bool captures = kind == OpKind::kBeginCapture || kind == OpKind::kEndCapture;
-    const bool handles = kind == OpKind::kDestroyStream || kind == OpKind::kCreateStream;
-    return (CoreUnderTest::kSurvivesCaptures || !captures) &&
-           (CoreUnderTest::kTellsStreamsApartByTheirIds || !handles);
-  };
 #define FUZZ_OP(name, sentence) \
-  EXPECT_EQ(counts[static_cast<uint8_t>(OpKind::k##name)] > 0, is_due(OpKind::k##name)) << #name;
+  EXPECT_GT(counts[static_cast<uint8_t>(OpKind::k##name)], 0u) << #name;
 #include "tests/fuzz/ops.def"
 #undef FUZZ_OP
 }

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "allocator/base/status_macros.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/fuzz/fuzzer.h"
@@ -77,6 +78,25 @@ class DoesNotWait final : public ForwardingDriver {
 TEST(MutationTest, AWaitForTheDeviceThatDoesNotWait) {
   EXPECT_THAT(FirstFailureOfDriver<DoesNotWait>(),
               AnyOf(StartsWith("claims: "), StartsWith("misuse: cuMemUnmap")));
+}
+
+// A graph of a private pool may run on any.
+class WaitsForOneStreamOnly final : public ForwardingDriver {
+ public:
+  using ForwardingDriver::ForwardingDriver;
+  absl::Status SynchronizeDevice(DeviceIndex device) override {
+    OFFCUT_ASSIGN_OR_RETURN(const EventHandle event, CreateEvent(device));
+    absl::Status status = RecordEvent(device, event, nullptr);
+    if (status.ok()) status = SynchronizeEvent(device, event);
+    status.Update(DestroyEvent(device, event));
+    return status;
+  }
+};
+
+TEST(MutationTest, AWaitForTheDeviceThatWaitsForOneStream) {
+  EXPECT_THAT(FirstFailureOfDriver<WaitsForOneStreamOnly>(),
+              AnyOf(StartsWith("claims: "), StartsWith("misuse: cuMemUnmap"),
+                    HasSubstr("pending bytes are left in an emptied cache")));
 }
 
 class KeepsMappings final : public ForwardingDriver {
@@ -260,6 +280,163 @@ class RefusesEarly final : public CoreUnderTest {
 TEST(MutationTest, ARefusalWithoutNeed) {
   EXPECT_THAT(FirstFailureOfCore<RefusesEarly>(),
               AllOf(StartsWith("answer: "), HasSubstr("was refused")));
+}
+
+// --- Private pools ---
+
+class ForgetsToRetain final : public CoreUnderTest {
+ public:
+  using CoreUnderTest::CoreUnderTest;
+  absl::Status RetainPool(DeviceIndex device, PrivatePoolId pool) override {
+    return absl::OkStatus();
+  }
+};
+
+TEST(MutationTest, APoolThatIsNotRetained) {
+  EXPECT_THAT(FirstFailureOfCore<ForgetsToRetain>(), StartsWith("answer: pool "));
+}
+
+class LeadsNowhere final : public CoreUnderTest {
+ public:
+  using CoreUnderTest::CoreUnderTest;
+  absl::Status BeginAllocateToPool(DeviceIndex device, PrivatePoolId pool, StreamHandle stream,
+                                   PrivatePools::Filter filter) override {
+    return CoreUnderTest::BeginAllocateToPool(device, pool, stream,
+                                              [](StreamHandle) { return false; });
+  }
+};
+
+TEST(MutationTest, ARouteThatLeadsNowhere) {
+  EXPECT_THAT(FirstFailureOfCore<LeadsNowhere>(), HasSubstr(" got memory of pool "));
+}
+
+class LeadsAllStreams final : public CoreUnderTest {
+ public:
+  using CoreUnderTest::CoreUnderTest;
+  absl::Status BeginAllocateToPool(DeviceIndex device, PrivatePoolId pool, StreamHandle stream,
+                                   PrivatePools::Filter filter) override {
+    return CoreUnderTest::BeginAllocateToPool(device, pool, stream,
+                                              [](StreamHandle) { return true; });
+  }
+};
+
+TEST(MutationTest, ARouteThatLeadsEverybody) {
+  EXPECT_THAT(FirstFailureOfCore<LeadsAllStreams>(),
+              AnyOf(HasSubstr(" got memory of pool "), StartsWith("answer: a checkpoint of")));
+}
+
+class LendsAlways final : public CoreUnderTest {
+ public:
+  using CoreUnderTest::CoreUnderTest;
+  absl::Status BeginAllocateToPool(DeviceIndex device, PrivatePoolId pool, StreamHandle stream,
+                                   PrivatePools::Filter filter) override {
+    OFFCUT_RETURN_IF_ERROR(
+        CoreUnderTest::BeginAllocateToPool(device, pool, stream, std::move(filter)));
+    return SetUseOnOom(device, pool, true);
+  }
+};
+
+TEST(MutationTest, APoolThatLendsUnasked) {
+  EXPECT_THAT(FirstFailureOfCore<LendsAlways>(), HasSubstr(" for pool 0 got memory of pool "));
+}
+
+// Has a pool released while the cache is emptied, though it is retained.
+class GivesPoolsAway final : public CoreUnderTest {
+ public:
+  using CoreUnderTest::CoreUnderTest;
+  Bytes EmptyCache(DeviceIndex device) override {
+    std::map<PrivatePoolId, uint32_t> uses;
+    for (uint32_t number = 1; number <= 3; ++number) {
+      const PrivatePoolId pool = PoolBook::IdOf(number);
+      uses[pool] = PoolUseCount(device, pool);
+      for (uint32_t i = 0; i < uses[pool]; ++i) ReleasePool(device, pool).IgnoreError();
+    }
+    const Bytes released = CoreUnderTest::EmptyCache(device);
+    for (const auto& [pool, count] : uses) {
+      for (uint32_t i = 0; i < count; ++i) RetainPool(device, pool).IgnoreError();
+    }
+    return released;
+  }
+};
+
+TEST(MutationTest, MemoryOfAPoolInUseThatIsReleased) {
+  EXPECT_THAT(FirstFailureOfCore<GivesPoolsAway>(), StartsWith("claims: memory of private pool"));
+}
+
+class SplitsAlways final : public CoreUnderTest {
+ public:
+  using CoreUnderTest::CoreUnderTest;
+  absl::Status SetNoSplit(DeviceIndex device, PrivatePoolId pool) override {
+    return HasLiveBlocks(device, pool, {}).status();
+  }
+};
+
+TEST(MutationTest, ABlockThatIsSplit) {
+  EXPECT_THAT(FirstFailureOfCore<SplitsAlways>(), HasSubstr("that is never split lies in"));
+}
+
+class KnowsAllBlocks final : public CoreUnderTest {
+ public:
+  using CoreUnderTest::CoreUnderTest;
+  absl::StatusOr<bool> HasLiveBlocks(DeviceIndex device, PrivatePoolId pool,
+                                     absl::Span<const DevicePtr> addresses) override {
+    return true;
+  }
+};
+
+TEST(MutationTest, BlocksThatAPoolDoesNotHave) {
+  EXPECT_THAT(FirstFailureOfCore<KnowsAllBlocks>(), HasSubstr("is told to have just"));
+}
+
+class RestoresNothing final : public CoreUnderTest {
+ public:
+  using CoreUnderTest::CoreUnderTest;
+  absl::StatusOr<RestoredBlocks> RestoreCheckpoint(DeviceIndex device,
+                                                   const PoolCheckpoint& checkpoint) override {
+    return RestoredBlocks();
+  }
+};
+
+TEST(MutationTest, ACheckpointThatIsNotRestored) {
+  EXPECT_THAT(FirstFailureOfCore<RestoresNothing>(), HasSubstr("restor"));
+}
+
+// Says that all blocks are back, and keeps one.
+class RestoresOneLess final : public CoreUnderTest {
+ public:
+  using CoreUnderTest::CoreUnderTest;
+  absl::StatusOr<RestoredBlocks> RestoreCheckpoint(DeviceIndex device,
+                                                   const PoolCheckpoint& checkpoint) override {
+    absl::StatusOr<RestoredBlocks> restored = CoreUnderTest::RestoreCheckpoint(device, checkpoint);
+    if (restored.ok() && !restored->allocated.empty()) {
+      Free(device, restored->allocated.front()).IgnoreError();
+    }
+    return restored;
+  }
+};
+
+TEST(MutationTest, ABlockThatDoesNotComeBack) {
+  EXPECT_THAT(FirstFailureOfCore<RestoresOneLess>(), StartsWith("answer: no block at"));
+}
+
+// Brings back the blocks of the pool's first checkpoint, whichever is asked for.
+class RestoresTheFirst final : public CoreUnderTest {
+ public:
+  using CoreUnderTest::CoreUnderTest;
+  absl::StatusOr<RestoredBlocks> RestoreCheckpoint(DeviceIndex device,
+                                                   const PoolCheckpoint& checkpoint) override {
+    const auto [it, is_new] = first_.try_emplace({device, checkpoint.pool}, checkpoint);
+    const absl::StatusOr<RestoredBlocks> first =
+        CoreUnderTest::RestoreCheckpoint(device, it->second);
+    return first.ok() ? first : CoreUnderTest::RestoreCheckpoint(device, checkpoint);
+  }
+
+ private:
+  std::map<std::pair<DeviceIndex, PrivatePoolId>, PoolCheckpoint> first_;
+};
+
+TEST(MutationTest, ACheckpointTakenForAnother) {
+  EXPECT_THAT(FirstFailureOfCore<RestoresTheFirst>(), StartsWith("answer: restoring is told to"));
 }
 
 // --- What becomes of a failure ---

@@ -37,6 +37,7 @@ std::string ToCxx(const Setup& setup) {
   }
   fields.Add("devices", setup.devices, kDefault.devices);
   fields.Add("streams", setup.streams, kDefault.streams);
+  if (setup.per_thread) fields.AddText("per_thread", "true");
   fields.Add("memory_bytes", setup.memory_bytes, kDefault.memory_bytes);
   fields.Add("lag_ns", setup.lag_ns, kDefault.lag_ns);
   fields.Add("limit", setup.limit, kDefault.limit);
@@ -61,6 +62,7 @@ std::string ToCxx(const Op& op) {
   fields.AddText("kind", absl::StrCat("k", OpName(op.kind)));
   fields.Add("device", op.device, kDefault.device);
   fields.Add("stream", op.stream, kDefault.stream);
+  fields.Add("pool", op.pool, kDefault.pool);
   fields.Add("block", op.block, kDefault.block);
   fields.Add("bytes", op.bytes, kDefault.bytes);
   fields.Add("ns", op.ns, kDefault.ns);

@@ -34,6 +34,7 @@ struct Op {
   OpKind kind{};
   uint8_t device = 0;
   uint8_t stream = 0;
+  uint8_t pool = 0;
   uint32_t block = 0;
   Bytes bytes = 0;
   uint64_t ns = 0;
@@ -47,10 +48,12 @@ struct Op {
 
 // The machine, and the allocators on it.
 struct Setup {
-  std::string conf;     // the options, as in OFFCUT_CONF
-  uint8_t devices = 1;  // each with an allocator
-  uint8_t streams = 1;  // of each device: 0 is the legacy one, every third of the others is
-                        // blocking
+  std::string conf;         // the options, as in OFFCUT_CONF
+  uint8_t devices = 1;      // each with an allocator
+  uint8_t streams = 1;      // of each device: 0 is the legacy one, every third of the others is
+                            // blocking
+  bool per_thread = false;  // the last stream, unless it is the legacy one, is the default stream
+                            // of each thread: another one for each
   Bytes memory_bytes = 64 * kMiB;  // of each device
   uint64_t lag_ns = 0;
   Bytes limit = kNoLimit;    // of each allocator, from the start

@@ -127,5 +127,47 @@ TEST(FuzzRegression, AFreeThatACaptureOfAPeerPutOff) {
         }});
 }
 
+// A range of address space that the driver would not take back at first was never tried again.
+TEST(FuzzRegression, ASegmentsRangeThatStays) {
+  using enum OpKind;
+  Play({.setup = {},
+        .ops = {
+            {.kind = kAllocate, .block = 1, .bytes = 1},
+            {.kind = kAllocate, .block = 2, .bytes = 1048577},
+            {.kind = kAllocate, .block = 3, .bytes = 7339521},
+            {.kind = kBeginRoute, .pool = 1},
+            {.kind = kAllocate, .block = 4, .bytes = 31457281},
+            {.kind = kAllocate, .block = 5, .bytes = 1},
+            {.kind = kFault, .call = 2, .times = 1, .result = 600},
+            {.kind = kAllocate, .block = 6, .bytes = 2096641},
+        }});
+}
+
+// Address 0 was taken for that of an empty place in the table of blocks.
+TEST(FuzzRegression, TheFreeOfAddressZero) {
+  using enum OpKind;
+  Play({.setup = {},
+        .ops = {
+            {.kind = kBadFree, .block = 1},
+        }});
+}
+
+// Work on the legacy stream beside a capture was taken for captured work, which never runs.
+TEST(FuzzRegression, AUseOnTheLegacyStreamBesideACapture) {
+  using enum OpKind;
+  Play({.setup = {.streams = 3, .per_thread = true},
+        .ops = {
+            {.kind = kAllocate, .stream = 2, .block = 1, .bytes = 65025},
+            {.kind = kBeginRoute, .pool = 1},
+            {.kind = kAllocate, .block = 2, .bytes = 1},
+            {.kind = kUse, .block = 2, .ns = 1},
+            {.kind = kUse, .block = 1},
+            {.kind = kBeginCapture, .stream = 2},
+            {.kind = kFree, .block = 1},
+            {.kind = kEndCapture, .stream = 2},
+            {.kind = kAllocate, .stream = 2, .block = 3, .bytes = 513},
+        }});
+}
+
 }  // namespace
 }  // namespace offcut::fuzz
