@@ -49,14 +49,6 @@ Block* Arena::GiveBack(Block* tile, uint64_t epoch) {
   return Settle(tile);
 }
 
-Block* Arena::GapBecameFree(DevicePtr address, Bytes bytes, ArenaPool& pool, uint64_t epoch) {
-  Block* tile = CutOut(GapAt(address), address, bytes);
-  tile->state = BlockState::kFree;
-  tile->pool = &pool;
-  tile->epoch = epoch;
-  return Settle(tile);
-}
-
 void Arena::Adopt(Block* free_tile, DevicePtr address, Bytes bytes, ArenaPool& pool) {
   Block* tile = CutOut(free_tile, address, bytes);
   tile->pool = &pool;
@@ -72,11 +64,25 @@ void Arena::FreeBecameGap(Block* free_tile, DevicePtr address, Bytes bytes) {
   Settle(tile);
 }
 
-Block* Arena::FreeBecameOld(Block* free_tile, DevicePtr address, Bytes bytes, uint64_t epoch) {
-  Block* tile = CutOut(free_tile, address, bytes);
-  tile->state = BlockState::kOld;
-  tile->epoch = epoch;
+Block* Arena::BeginMove(Block* tile, DevicePtr address, Bytes bytes) {
+  tile = CutOut(tile, address, bytes);
+  tile->state = BlockState::kMoving;
   return tile;
+}
+
+void Arena::GiveUpMove(Block* moving) {
+  moving->state = moving->pool == nullptr ? BlockState::kGap : BlockState::kFree;
+  Settle(moving);
+}
+
+void Arena::MovingBecameFree(Block* moving, ArenaPool& pool, uint64_t epoch) {
+  moving->pool = &pool;
+  GiveBack(moving, epoch);
+}
+
+void Arena::MovingBecameOld(Block* moving, uint64_t epoch) {
+  moving->state = BlockState::kOld;
+  moving->epoch = epoch;
 }
 
 Block* Arena::GapBecameOld(DevicePtr address, Bytes bytes, ArenaPool& pool, uint64_t epoch) {

@@ -7,8 +7,8 @@
 //   the tiles cover [base, base + bytes) without overlap, in order of address
 //   no two neighbours are both free and of one pool, no two are both gaps
 //   gaps and old tiles begin and end at places: multiples of the granularity from base
-//   a granule, one place or several side by side, is mapped if and only if neither a gap nor an old
-//   tile covers it; none is covered in part
+//   a granule, one place or several side by side, is mapped if and only if neither a gap, nor a
+//   moving tile without a pool, nor an old tile covers it; none is covered in part
 
 #ifndef OFFCUT_ALLOCATOR_CORE_ARENA_H_
 #define OFFCUT_ALLOCATOR_CORE_ARENA_H_
@@ -49,18 +49,22 @@ class Arena {
   // Block::epoch. Returns the free tile.
   Block* GiveBack(Block* tile, uint64_t epoch);
 
-  // A range of one gap, whole granules, was mapped for `pool`: it becomes free, merged with free
-  // neighbours of the pool.
-  Block* GapBecameFree(DevicePtr address, Bytes bytes, ArenaPool& pool, uint64_t epoch);
-
   // A part of a free tile of another pool passes to `pool`. Requires: the device is done with it.
   void Adopt(Block* free_tile, DevicePtr address, Bytes bytes, ArenaPool& pool);
 
   // Whole granules inside a free tile become a gap.
   void FreeBecameGap(Block* free_tile, DevicePtr address, Bytes bytes);
 
-  // Whole granules inside a free tile were moved away: they become an old tile, which is returned.
-  Block* FreeBecameOld(Block* free_tile, DevicePtr address, Bytes bytes, uint64_t epoch);
+  // A part of a free tile or a gap becomes a moving tile, which is returned: nobody else finds it.
+  // Whole granules, or free memory around them.
+  Block* BeginMove(Block* tile, DevicePtr address, Bytes bytes);
+  // Nothing came of it: free again, as before, or a gap.
+  void GiveUpMove(Block* moving);
+  // Granules were mapped there for `pool`: it becomes free, merged with free neighbours of the
+  // pool.
+  void MovingBecameFree(Block* moving, ArenaPool& pool, uint64_t epoch);
+  // Its granules were moved away; their former mappings stay for the time being.
+  void MovingBecameOld(Block* moving, uint64_t epoch);
   // Whole granules of a gap have a mapping that could not be removed.
   Block* GapBecameOld(DevicePtr address, Bytes bytes, ArenaPool& pool, uint64_t epoch);
   // The mappings of the first `bytes` of an old tile are gone. Returns the rest that is still old,

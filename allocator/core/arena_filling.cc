@@ -63,7 +63,6 @@ void ArenaLayout::PlanMoves(ArenaPool& pool, const Site& site, Bytes to_move,
                             std::vector<Range>& gaps, Filling& filling) {
   // While anything is captured no event may be recorded, and nothing may be unmapped.
   if (context_.config.remap() == RemapMode::kOff || context_.streams.AnyCapturing()) return;
-  for (ArenaPool* other : pools_) RemoveOldMappings(*other);
   const Bytes granularity = site.arena->granularity();
   // The larger granules first: each costs the same.
   for (Bytes bytes = std::max(policy::kGranuleMax, granularity); bytes >= granularity; bytes /= 2) {
@@ -183,32 +182,38 @@ void ArenaLayout::ForEachGranuleFromEnd(
 
 absl::Status ArenaLayout::FillSlow(ArenaPool& pool, const Site& site, Filling& filling) {
   Arena& arena = *site.arena;
-  const std::vector<Donor>& donors = filling.donors;
-  const std::vector<GranulePool::Place>& places = filling.places;
-  OFFCUT_RETURN_IF_ERROR(
-      granules_.MapAll(arena, pool.index, places, [&](const GranulePool::Place& stuck) {
-        pool.old_tiles.push_front(
-            arena.GapBecameOld(stuck.address, stuck.bytes, pool, /*epoch=*/0));
-      }));
-
-  const bool in_use = absl::c_any_of(donors, [](const Donor& donor) {
-    return !Cast(*donor.tile->pool).IsIdle(donor.tile->epoch);
-  });
-  const uint64_t epoch = in_use ? pool.stream.epoch : 0;
-  RetireDonors(filling.donors, epoch);
-  for (size_t i = 0; i < places.size();) {
-    const DevicePtr begin = places[i].address;
-    DevicePtr end = begin;
-    for (; i < places.size() && places[i].address == end; ++i) end += places[i].bytes;
-    arena.GapBecameFree(begin, end - begin, pool, epoch);
-  }
+  // Nobody else may use any of it while the lock is given up.
+  std::vector<Block*> leaving = TakeDonors(filling.donors);
   AdoptWithin(pool, site);
-  moves_ += donors.size();
-  if (!donors.empty()) {
+  std::vector<Block*> coming = TakeSite(site, filling);
+  context_.growing_bytes += filling.new_bytes;
+  std::vector<GranulePool::Place> stuck;
+  const absl::Status mapped =
+      granules_.MapAll(arena, pool.index, filling.places, &context_.mutex,
+                       [&](const GranulePool::Place& place) { stuck.push_back(place); });
+  context_.growing_bytes -= filling.new_bytes;
+  if (!mapped.ok()) {
+    for (Block* tile : leaving) tile->arena->GiveUpMove(tile);
+    for (Block* tile : coming) arena.GiveUpMove(tile);
+    for (const GranulePool::Place& place : stuck) {
+      pool.old_tiles.push_front(arena.GapBecameOld(place.address, place.bytes, pool, /*epoch=*/0));
+    }
+    return mapped;
+  }
+
+  const bool in_use = absl::c_any_of(
+      leaving, [](const Block* tile) { return !Cast(*tile->pool).IsIdle(tile->epoch); });
+  const uint64_t epoch = in_use ? pool.stream.epoch : 0;
+  Retire(leaving, epoch, filling.donors.size() <= GranulePool::kMostUnderLock);
+  for (Block* tile : coming) {
+    arena.MovingBecameFree(tile, pool, tile->pool == nullptr ? epoch : tile->epoch);
+  }
+  moves_ += filling.donors.size();
+  if (!filling.donors.empty()) {
     Bytes moved = 0;
-    for (const Donor& donor : donors) moved += donor.bytes;
+    for (const Donor& donor : filling.donors) moved += donor.bytes;
     context_.emitter.Emit({.bytes = moved,
-                           .extra = static_cast<uint32_t>(donors.size()),
+                           .extra = static_cast<uint32_t>(filling.donors.size()),
                            .pool = pool.index,
                            .kind = EventKind::kMovesMade});
   }
@@ -217,15 +222,12 @@ absl::Status ArenaLayout::FillSlow(ArenaPool& pool, const Site& site, Filling& f
   return absl::OkStatus();
 }
 
-void ArenaLayout::RetireDonors(std::vector<Donor>& donors, uint64_t epoch) {
+std::vector<Block*> ArenaLayout::TakeDonors(std::vector<Donor>& donors) {
   // Tile by tile and from the end of each, so that a tile stays what is left of it.
   absl::c_sort(donors, [](const Donor& a, const Donor& b) { return a.address > b.address; });
-  std::vector<ArenaPool*> idle_pools;
+  std::vector<Block*> taken;
   for (size_t i = 0; i < donors.size();) {
     Block* const tile = donors[i].tile;
-    Arena& arena = *tile->arena;
-    ArenaPool& owner = Cast(*tile->pool);
-    const bool idle = owner.IsIdle(tile->epoch);
     const DevicePtr end = donors[i].address + donors[i].bytes;
     DevicePtr begin = end;
     for (; i < donors.size() && donors[i].tile == tile &&
@@ -233,26 +235,71 @@ void ArenaLayout::RetireDonors(std::vector<Donor>& donors, uint64_t epoch) {
          ++i) {
       begin = donors[i].address;
     }
-    if (idle) {
-      owner.old_tiles.push_front(arena.FreeBecameOld(tile, begin, end - begin, /*epoch=*/0));
-      idle_pools.push_back(&owner);
-    } else {
-      owner.old_tiles.push_back(arena.FreeBecameOld(tile, begin, end - begin, epoch));
-    }
+    taken.push_back(tile->arena->BeginMove(tile, begin, end - begin));
   }
-  for (ArenaPool* pool : idle_pools) RemoveOldMappings(*pool);
+  return taken;
 }
 
-void ArenaLayout::RemoveOldMappings(ArenaPool& pool) {
+std::vector<Block*> ArenaLayout::TakeSite(const Site& site, const Filling& filling) {
+  Arena& arena = *site.arena;
+  std::vector<Block*> taken;
+  const auto take = [&](Block* tile, DevicePtr begin, DevicePtr end) {
+    begin = std::max(begin, tile->address);
+    end = std::min(end, tile->end());
+    if (begin < end) taken.push_back(arena.BeginMove(tile, begin, end - begin));
+    return begin < end ? taken.back()->next : tile->next;
+  };
+  // What is missing may begin before the window, and go on behind it.
+  const std::vector<GranulePool::Place>& places = filling.places;
+  DevicePtr begin = site.window.address, end = begin + site.window.bytes;
+  if (!places.empty()) {
+    begin = std::min(begin, places.front().address);
+    end = std::max(end, places.back().address + places.back().bytes);
+  }
+  Block* tile = arena.first_tile();
+  while (tile->end() <= begin) tile = tile->next;
+  while (tile != nullptr && tile->address < end) {
+    const bool gap = tile->state == BlockState::kGap;
+    if (gap) {
+      tile = take(tile, begin, end);
+    } else {
+      tile = take(tile, site.window.address, site.window.address + site.window.bytes);
+    }
+  }
+  return taken;
+}
+
+void ArenaLayout::Retire(const std::vector<Block*>& leaving, uint64_t epoch, bool few) {
+  std::vector<ArenaPool*> idle_pools;
+  for (Block* tile : leaving) {
+    ArenaPool& owner = Cast(*tile->pool);
+    const bool idle = owner.IsIdle(tile->epoch);
+    tile->arena->MovingBecameOld(tile, idle ? 0 : epoch);
+    if (idle) {
+      owner.old_tiles.push_front(tile);
+      idle_pools.push_back(&owner);
+    } else {
+      owner.old_tiles.push_back(tile);
+    }
+  }
+  // Of many, the next request's slow path removes them, without the lock: this one's memory must
+  // not be taken from it now.
+  if (few) {
+    for (ArenaPool* pool : idle_pools) RemoveOldMappings(*pool, nullptr);
+  }
+}
+
+void ArenaLayout::RemoveOldMappings(ArenaPool& pool, DeviceMutex* mutex) {
   if (pool.old_tiles.empty()) return;
   context_.streams.PollEpochs(pool.stream);
   while (!pool.old_tiles.empty() && pool.IsIdle(pool.old_tiles.front()->epoch)) {
+    if (context_.streams.AnyCapturing()) return;
+    // Out of the list, it is nobody else's.
     Block* const tile = pool.old_tiles.front();
-    Arena& arena = *tile->arena;
-    const Bytes unmapped = granules_.UnmapRange(arena, tile->address, tile->size);
-    if (unmapped == 0) return;
     pool.old_tiles.pop_front();
-    Block* const rest = arena.OldBecameGap(tile, unmapped);
+    Arena& arena = *tile->arena;
+    const Bytes unmapped = granules_.UnmapRange(arena, tile->address, tile->size, mutex);
+    Block* const rest = unmapped == 0 ? tile : arena.OldBecameGap(tile, unmapped);
     if (rest == nullptr) continue;
     pool.old_tiles.push_front(rest);
     return;

@@ -33,6 +33,7 @@ absl::Span<const ReclaimStep> ArenaLayout::ladder() const { return kLadder; }
 
 absl::Status ArenaLayout::TakeStep(ReclaimStep step, Pool& any_pool, Bytes requested) {
   ArenaPool& pool = Cast(any_pool);
+  for (ArenaPool* each : pools_) RemoveOldMappings(*each, &context_.mutex);
   const Bytes largest_live = LargestLiveWith(requested);
   const Bytes within_target = RoomWithin(policy::SoftTarget(largest_live, pools_.size() > 1));
   const Bytes without_wait = RoomWithin(policy::WaitTarget(largest_live));
@@ -80,7 +81,7 @@ Bytes ArenaLayout::LargestLiveWith(Bytes requested) const {
 Bytes ArenaLayout::RoomWithin(Bytes target) const {
   // Under a limit there is nothing to gain from staying below it.
   const Bytes bound = context_.limit != kNoLimit ? context_.limit : target;
-  const Bytes reserved = context_.reserved_bytes();
+  const Bytes reserved = context_.reserved_and_growing_bytes();
   return bound > reserved ? bound - reserved : 0;
 }
 
@@ -109,7 +110,6 @@ Layout::WaitPlan ArenaLayout::PlanWait(Pool& any_pool, Bytes requested) {
 }
 
 absl::Status ArenaLayout::MakeRoomSlow(ArenaPool& pool, Bytes requested, const Supply& supply) {
-  RemoveOldMappings(pool);
   for (ArenaPool* other : pools_) {
     if (other == &pool) continue;
     context_.streams.PollEpochs(other->stream);
@@ -262,7 +262,7 @@ absl::Status ArenaLayout::AddArenaSlow(ArenaSet& set, Bytes size) {
 Bytes ArenaLayout::ReleaseIdle(const Pool* only) {
   granules_.ReleaseUnmapped();
   // Of all first: a granule of one pool may have an old mapping left by another.
-  for (ArenaPool* pool : pools_) RemoveOldMappings(*pool);
+  for (ArenaPool* pool : pools_) RemoveOldMappings(*pool, &context_.mutex);
   for (ArenaPool* pool : pools_) {
     if (only != nullptr && only != pool) continue;
     pool->slabs.RemoveEmptySlow([](Block* tile) { tile->arena->GiveBack(tile, tile->epoch); });

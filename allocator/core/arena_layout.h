@@ -138,11 +138,15 @@ class ArenaLayout final : public Layout {
       const Block& tile,
       absl::FunctionRef<bool(DevicePtr address, const GranulePool::Granule&)> visit) const;
   absl::Status FillSlow(ArenaPool& pool, const Site& site, Filling& filling);
-  // The donors' places become old tiles, in use up to `epoch`; those that the device is done with
-  // become gaps at once.
-  void RetireDonors(std::vector<Donor>& donors, uint64_t epoch);
-  // Old mappings that the stream has passed go.
-  void RemoveOldMappings(ArenaPool& pool);
+  // Moving tiles that the donors' granules, and what a site and its filling consist of, become.
+  static std::vector<Block*> TakeDonors(std::vector<Donor>& donors);
+  static std::vector<Block*> TakeSite(const Site& site, const Filling& filling);
+  // The places that granules were moved away from become old tiles, in use up to `epoch`; those
+  // that the device is done with become gaps, at once if they are few.
+  void Retire(const std::vector<Block*>& leaving, uint64_t epoch, bool few);
+  // Old mappings that the stream has passed go. `mutex`: the device's lock, to be given up where
+  // there are many; nullptr: it is kept.
+  void RemoveOldMappings(ArenaPool& pool, DeviceMutex* mutex);
 
   const uint64_t created_ns_;
   uint64_t moves_ = 0;  // granules, in all

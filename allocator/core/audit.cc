@@ -62,7 +62,8 @@ absl::Status AuditMapping(const StateView::ArenaView& arena) {
   for (const StateView::MappedGranule& granule : arena.granules) mapped.insert(granule.address);
   std::set<DevicePtr> due;
   for (const StateView::Tile& tile : arena.tiles) {
-    if (tile.state == BlockState::kGap) continue;
+    const bool moving_gap = tile.state == BlockState::kMoving && tile.pool == kNoPool;
+    if (tile.state == BlockState::kGap || moving_gap) continue;
     const DevicePtr offset = tile.address - arena.base;
     for (DevicePtr place = offset / arena.granularity * arena.granularity;
          place < offset + tile.size; place += arena.granularity) {

@@ -16,6 +16,8 @@ absl::string_view ToString(BlockState state) {
       return "slab";
     case BlockState::kOld:
       return "old";
+    case BlockState::kMoving:
+      return "moving";
     case BlockState::kReturning:
       return "returning";
   }

@@ -31,6 +31,7 @@ enum class BlockState : uint8_t {
   kPending,    // freed by the program, still used by a stream
   kSlab,       // cut into slots
   kOld,        // granules that were moved away, still mapped here for work submitted before
+  kMoving,     // in the hands of a request: granules come here, or are on their way from here
   kReturning,  // a segment on its way back to the allocator that it came from, or out of its hands
 };
 

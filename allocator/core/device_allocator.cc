@@ -67,6 +67,7 @@ DeviceAllocator::DeviceAllocator(Driver& driver, DeviceIndex device, DevicePrope
                .blocks = blocks_,
                .granules = granules_,
                .streams = streams_,
+               .mutex = mutex_,
                .limit = kNoLimit},
       private_pools_(emitter_) {
   if (layout == LayoutKind::kSegments) {

@@ -8,51 +8,103 @@
 #include "allocator/core/timed_call.h"
 
 namespace offcut {
+namespace {
+
+// Gives a lock up for a scope; nullptr: keeps it.
+class WithoutLock {
+ public:
+  explicit WithoutLock(DeviceMutex* mutex) ABSL_NO_THREAD_SAFETY_ANALYSIS : mutex_(mutex) {
+    if (mutex_ != nullptr) mutex_->Unlock();
+  }
+  ~WithoutLock() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    if (mutex_ != nullptr) mutex_->Lock();
+  }
+  WithoutLock(const WithoutLock&) = delete;
+  WithoutLock& operator=(const WithoutLock&) = delete;
+
+ private:
+  DeviceMutex* const mutex_;
+};
+
+}  // namespace
 
 absl::Status GranulePool::MapAll(Arena& arena, uint16_t pool, absl::Span<const Place> places,
-                                 absl::FunctionRef<void(const Place&)> stuck) {
-  std::vector<GranuleIndex> indices;
-  absl::Status status;
-  size_t mapped = 0;
-  for (const Place& place : places) {
-    absl::StatusOr<GranuleIndex> index = place.moved;
-    if (place.moved == kNoGranule) index = Create(place.bytes, arena.small(), pool);
-    status = index.status();
-    if (!status.ok()) break;
-    indices.push_back(*index);
-    status = TimedCall(emitter_, DriverCall::kMap, place.address, [&] {
-      return driver_.Map(place.address, place.bytes, granules_[*index].handle);
-    });
-    if (!status.ok()) break;
-    ++mapped;
-  }
-  if (status.ok()) status = Open(places);
-  if (!status.ok()) {
-    // Nothing has ever used the new mappings, so undoing needs no wait.
-    for (size_t i = indices.size(); i-- > 0;) {
-      if (i < mapped && !Unmap(places[i].address, places[i].bytes)) {
-        arena.set_granule_at(places[i].address, places[i].bytes, indices[i]);
-        KeepOldMapping(indices[i], places[i].address, pool);
-        stuck(places[i]);
-      } else if (places[i].moved == kNoGranule) {
-        // The first failure is the cause to tell; a failing release keeps the granule in our books.
-        Release(indices[i]).IgnoreError();
-      }
-    }
-    return status;
-  }
+                                 DeviceMutex* mutex, absl::FunctionRef<void(const Place&)> stuck) {
+  std::vector<NewMapping> made(places.size());
   for (size_t i = 0; i < places.size(); ++i) {
-    const GranuleIndex index = indices[i];
-    arena.set_granule_at(places[i].address, places[i].bytes, index);
-    if (places[i].moved == kNoGranule) {
-      EnterMapping(index, places[i].address, pool);
+    if (places[i].moved != kNoGranule) made[i].handle = granules_[places[i].moved].handle;
+  }
+  const std::vector<DeviceIndex> accessors = accessors_;
+  CallLog log(emitter_.clock());
+  absl::Status status;
+  {
+    const WithoutLock without_lock(places.size() > kMostUnderLock ? mutex : nullptr);
+    status = MakeMappings(places, accessors, absl::MakeSpan(made), log);
+  }
+  if (status.ok() && accessors_.size() > accessors.size()) {
+    status = Open(places, absl::MakeSpan(accessors_).subspan(accessors.size()), log);
+    if (!status.ok()) Undo(places, absl::MakeSpan(made), log);
+  }
+  log.EmitTo(emitter_);
+  for (size_t i = 0; i < places.size(); ++i) {
+    const Place& place = places[i];
+    GranuleIndex index = place.moved;
+    if (made[i].created) index = Add(made[i].handle, place.bytes, arena.small(), pool);
+    if (!made[i].mapped) continue;
+    arena.set_granule_at(place.address, place.bytes, index);
+    if (!status.ok()) {
+      KeepOldMapping(index, place.address, pool);
+      stuck(place);
+    } else if (made[i].created) {
+      EnterMapping(index, place.address, pool);
     } else {
-      const DevicePtr former = std::exchange(granules_[index].mapped_at, places[i].address);
-      Emit(EventKind::kGranuleMoved, index, places[i].address, pool);
+      const DevicePtr former = std::exchange(granules_[index].mapped_at, place.address);
+      Emit(EventKind::kGranuleMoved, index, place.address, pool);
       KeepOldMapping(index, former, pool);
     }
   }
-  return absl::OkStatus();
+  return status;
+}
+
+absl::Status GranulePool::MakeMappings(absl::Span<const Place> places,
+                                       absl::Span<const DeviceIndex> accessors,
+                                       absl::Span<NewMapping> made, CallLog& log) {
+  absl::Status status;
+  for (size_t i = 0; i < places.size() && status.ok(); ++i) {
+    const Place& place = places[i];
+    if (place.moved == kNoGranule) {
+      const absl::StatusOr<PhysicalHandle> created = log.Time(DriverCall::kCreateMemory, 0, [&] {
+        return driver_.CreateMemory(device_, place.bytes, flags_);
+      });
+      status = created.status();
+      if (!status.ok()) break;
+      made[i] = {.handle = *created, .created = true};
+    }
+    status = log.Time(DriverCall::kMap, place.address,
+                      [&] { return driver_.Map(place.address, place.bytes, made[i].handle); });
+    made[i].mapped = status.ok();
+  }
+  if (status.ok()) status = Open(places, accessors, log);
+  if (!status.ok()) Undo(places, made, log);
+  return status;
+}
+
+// Nothing has ever used the new mappings, so undoing needs no wait. The first failure is the cause
+// to tell, not what fails here.
+void GranulePool::Undo(absl::Span<const Place> places, absl::Span<NewMapping> made, CallLog& log) {
+  for (size_t i = places.size(); i-- > 0;) {
+    if (made[i].mapped) {
+      const absl::Status unmapped = log.Time(DriverCall::kUnmap, places[i].address, [&] {
+        return driver_.Unmap(places[i].address, places[i].bytes);
+      });
+      made[i].mapped = !unmapped.ok();
+    }
+    if (made[i].created && !made[i].mapped) {
+      const absl::Status released = log.Time(DriverCall::kReleaseMemory, 0,
+                                             [&] { return driver_.ReleaseMemory(made[i].handle); });
+      made[i].created = !released.ok();
+    }
+  }
 }
 
 absl::StatusOr<GranuleIndex> GranulePool::Create(Bytes bytes, bool small, uint16_t pool) {
@@ -77,15 +129,17 @@ GranuleIndex GranulePool::Add(PhysicalHandle handle, Bytes bytes, bool small, ui
   return index;
 }
 
-absl::Status GranulePool::Open(absl::Span<const Place> places) {
-  for (size_t begin = 0; begin < places.size();) {
-    Bytes bytes = 0;
-    size_t end = begin;
-    while (end < places.size() && places[end].address == places[begin].address + bytes) {
-      bytes += places[end++].bytes;
+absl::Status GranulePool::Open(absl::Span<const Place> places,
+                               absl::Span<const DeviceIndex> accessors, CallLog& log) {
+  for (size_t i = 0; i < places.size();) {
+    const DevicePtr begin = places[i].address;
+    DevicePtr end = begin;
+    for (; i < places.size() && places[i].address == end; ++i) end += places[i].bytes;
+    for (const DeviceIndex accessor : accessors) {
+      OFFCUT_RETURN_IF_ERROR(log.Time(DriverCall::kSetAccess, begin, [&] {
+        return driver_.SetAccess(begin, end - begin, accessor);
+      }));
     }
-    OFFCUT_RETURN_IF_ERROR(OpenToAll(places[begin].address, bytes));
-    begin = end;
   }
   return absl::OkStatus();
 }
@@ -136,17 +190,34 @@ void GranulePool::LeaveMapping(GranuleIndex index, DevicePtr address, uint16_t p
   }
 }
 
-Bytes GranulePool::UnmapRange(Arena& arena, DevicePtr address, Bytes bytes) {
-  for (Bytes unmapped = 0; unmapped < bytes;) {
-    const DevicePtr place = address + unmapped;
-    const GranuleIndex index = arena.granule_at(place);
+Bytes GranulePool::UnmapRange(Arena& arena, DevicePtr address, Bytes bytes, DeviceMutex* mutex) {
+  std::vector<Place> places;
+  Bytes found = 0;
+  while (found < bytes) {
+    const GranuleIndex index = arena.granule_at(address + found);
     OFFCUT_CHECK(index != kNoGranule, "unmaps an address where no granule is");
+    places.push_back({.address = address + found, .bytes = granules_[index].bytes, .moved = index});
+    found += places.back().bytes;
+  }
+  OFFCUT_CHECK(found == bytes, "unmaps a part of a granule");
+
+  CallLog log(emitter_.clock());
+  size_t unmapped = 0;
+  {
+    const WithoutLock without_lock(places.size() > kMostUnderLock ? mutex : nullptr);
+    const auto unmap = [&](const Place& place) {
+      return log.Time(DriverCall::kUnmap, place.address,
+                      [&] { return driver_.Unmap(place.address, place.bytes); });
+    };
+    while (unmapped < places.size() && unmap(places[unmapped]).ok()) ++unmapped;
+  }
+  log.EmitTo(emitter_);
+  if (unmapped < places.size()) bytes = places[unmapped].address - address;
+  arena.set_granule_at(address, bytes, kNoGranule);
+  for (size_t i = 0; i < unmapped; ++i) {
+    const GranuleIndex index = places[i].moved;
+    LeaveMapping(index, places[i].address, kNoPool);
     const Granule& granule = granules_[index];
-    OFFCUT_CHECK(unmapped + granule.bytes <= bytes, "unmaps a part of a granule");
-    if (!Unmap(place, granule.bytes)) return unmapped;
-    arena.set_granule_at(place, granule.bytes, kNoGranule);
-    unmapped += granule.bytes;
-    LeaveMapping(index, place, kNoPool);
     if (granule.mapped_at == 0 && granule.old_mappings == 0) Release(index).IgnoreError();
   }
   return bytes;

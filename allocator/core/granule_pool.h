@@ -24,6 +24,8 @@
 #include "absl/types/span.h"
 #include "allocator/base/units.h"
 #include "allocator/core/arena.h"
+#include "allocator/core/device_mutex.h"
+#include "allocator/core/timed_call.h"
 #include "allocator/driver/driver.h"
 #include "allocator/events/emitter.h"
 
@@ -67,14 +69,21 @@ class GranulePool {
   // them to the device and its peers; the former mapping of a granule that is moved is an old one
   // from then on. All or nothing: what a failure leaves half-way is undone, and its cause returned;
   // a mapping that could not be undone is an old one, and `stuck` gets its place.
-  // `pool`: the index of the pool that it is done for, for the events.
+  // `pool`: the index of the pool that it is done for, for the events. `mutex`: the device's lock,
+  // given up meanwhile if there are more than kMostUnderLock places; nobody else may use those, or
+  // move the granules that are moved there. nullptr: it is kept.
   absl::Status MapAll(Arena& arena, uint16_t pool, absl::Span<const Place> places,
-                      absl::FunctionRef<void(const Place&)> stuck);
+                      DeviceMutex* mutex, absl::FunctionRef<void(const Place&)> stuck);
 
   // Removes the mappings of the range, current and old ones, in order, and releases the granules
   // that have none left. Returns the bytes unmapped: fewer than asked for if the driver fails, and
   // then always a front part. Requires: the device is done with the range, which cuts no granule.
-  Bytes UnmapRange(Arena& arena, DevicePtr address, Bytes bytes);
+  // `mutex`: as for MapAll.
+  Bytes UnmapRange(Arena& arena, DevicePtr address, Bytes bytes, DeviceMutex* mutex = nullptr);
+
+  // Granules that are mapped, or unmapped, in one go while other threads wait for the lock: about
+  // 1.2 ms.
+  static constexpr size_t kMostUnderLock = 32;
 
   // Tries again what the driver refused: to release granules without a mapping, and segments'
   // ranges of address space.
@@ -111,7 +120,19 @@ class GranulePool {
   void Remove(GranuleIndex index);
   absl::Status OpenToAll(DevicePtr address, Bytes bytes);
   bool Unmap(DevicePtr address, Bytes bytes);
-  absl::Status Open(absl::Span<const Place> places);
+  // A mapping while it is being made.
+  struct NewMapping {
+    PhysicalHandle handle = 0;
+    bool created = false;  // the handle is new
+    bool mapped = false;
+  };
+  // The calls of MapAll; they need no lock. `made`: one for each place, those that are moved there
+  // with their handles. After an error, what is left in `made` could not be undone.
+  absl::Status MakeMappings(absl::Span<const Place> places, absl::Span<const DeviceIndex> accessors,
+                            absl::Span<NewMapping> made, CallLog& log);
+  absl::Status Open(absl::Span<const Place> places, absl::Span<const DeviceIndex> accessors,
+                    CallLog& log);
+  void Undo(absl::Span<const Place> places, absl::Span<NewMapping> made, CallLog& log);
   // The books of mappings. The granule's current one from now on:
   void EnterMapping(GranuleIndex index, DevicePtr address, uint16_t pool);
   // One that is not the granule's current one:

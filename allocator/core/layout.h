@@ -4,7 +4,8 @@
 // blocks the program holds, who asked, or what PyTorch is; it never waits, and it proves nothing:
 // its owner, the DeviceAllocator, holds the device's lock, waits without it, and says through the
 // streams' epochs what the device is done with. A layout states what it does to memory as events;
-// the events of blocks are its owner's. Not thread-safe: guarded by the device's lock.
+// the events of blocks are its owner's. Not thread-safe: guarded by the device's lock, which
+// TakeStep and ReleaseIdle may give up while they make many driver calls.
 //
 // Implementations: ArenaLayout (virtual memory), SegmentsLayout (PyTorch's native algorithm),
 // AsyncLayout (the driver's stream-ordered pools).
@@ -23,6 +24,7 @@
 #include "allocator/config/config.h"
 #include "allocator/core/address_map.h"
 #include "allocator/core/block.h"
+#include "allocator/core/device_mutex.h"
 #include "allocator/core/granule_pool.h"
 #include "allocator/core/pool.h"
 #include "allocator/core/segment_counters.h"
@@ -45,11 +47,16 @@ struct LayoutContext {
   BlockStore& blocks;
   GranulePool& granules;
   StreamLedger& streams;
+  DeviceMutex& mutex;                 // the device's lock
   bool second_mappings_work = false;  // as a test of the device has shown
   Bytes limit = 0;                    // on reserved memory; kNoLimit: none
   Bytes largest_live = 0;  // the most live bytes there ever were, up to the last slow path
   SegmentCounters segment_counters{};
 
+  Bytes growing_bytes = 0;  // of granules that requests are making now, without the lock
+
+  // The limit holds for it.
+  Bytes reserved_and_growing_bytes() const { return reserved_bytes() + growing_bytes; }
   Bytes reserved_bytes() const {
     return static_cast<Bytes>(emitter.counters().reserved_bytes[0].current);
   }

@@ -101,7 +101,7 @@ absl::Status SegmentsLayout::GrowSlow(SegmentPool& pool, Bytes requested) {
 }
 
 absl::Status SegmentsLayout::CheckLimit(Bytes bytes) const {
-  const Bytes reserved = context_.reserved_bytes();
+  const Bytes reserved = context_.reserved_and_growing_bytes();
   if (reserved + bytes <= context_.limit) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat("a segment of ", FormatBytes(bytes), " beyond ", FormatBytes(reserved),
