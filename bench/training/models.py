@@ -16,6 +16,7 @@ import torch.nn.functional as F  # noqa: N812 - everybody's name for it
 from torch import Tensor, nn
 
 VOCABULARY = 32_000
+PICTURES = 12  # a batch
 
 
 @dataclass
@@ -239,15 +240,15 @@ class Detector(nn.Module):  # type: ignore[misc]
 
 
 def pictures(seed: int, scale: float) -> Iterator[list[Tensor]]:
-    """Three pictures of a size of their own, and the boxes in them: few, or hundreds."""
+    """Some pictures, all of one size, and the boxes in them: few, or thousands."""
     sizes = random.Random(seed)  # noqa: S311 - reproducible, not secret
     generator = torch.Generator().manual_seed(seed)
     while True:
         height, width = (int(scale * sizes.randrange(640, 1344, 32)) for _ in range(2))
-        boxes = int(2 ** sizes.uniform(2, 11))
+        boxes = int(2 ** sizes.uniform(2, 13))
         centres = torch.rand(boxes, 3, generator=generator)
-        centres[:, 0] = torch.randint(3, (boxes,), generator=generator)
-        yield [torch.rand(3, 3, height, width, generator=generator), centres]
+        centres[:, 0] = torch.randint(PICTURES, (boxes,), generator=generator)
+        yield [torch.rand(PICTURES, 3, height, width, generator=generator), centres]
 
 
 def detection_loss(model: nn.Module, batch: list[Tensor]) -> Tensor:
