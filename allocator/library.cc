@@ -75,6 +75,7 @@ void Library::StartRecording() {
   recorder_ = *std::move(recorder);
   recorder_for_fork_ = recorder_.get();
   recording_directory_ = recorder_->directory();
+  report_files_ = std::make_unique<ReportFiles>(recording_directory_);
 }
 
 void Library::EndRecording() {
@@ -89,6 +90,12 @@ void Library::EndRecording() {
 void Library::FlushRecording() {
   absl::MutexLock lock(&mutex_);
   if (recorder_ != nullptr) recorder_->Flush();
+}
+
+std::string Library::SaveReport(absl::string_view text) {
+  if (report_files_ == nullptr) return "";
+  // The report itself, and what is recorded of the failure, are not lost by that.
+  return report_files_->Save(text).value_or("");
 }
 
 void Library::AfterForkInChild() {

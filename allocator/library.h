@@ -21,6 +21,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "allocator/base/units.h"
 #include "allocator/change_observer.h"
@@ -29,6 +30,7 @@
 #include "allocator/core/device_allocator.h"
 #include "allocator/driver/driver.h"
 #include "allocator/trace/recorder.h"
+#include "allocator/trace/report_files.h"
 
 namespace offcut {
 
@@ -84,6 +86,9 @@ class Library {
   // "" if nothing is recorded.
   const std::string& recording_directory() const { return recording_directory_; }
   void FlushRecording();
+  // Writes why a request failed into the recording's directory; the path, or "" if nothing is
+  // recorded or the file cannot be written.
+  std::string SaveReport(absl::string_view text);
 
   // True in a child that was forked while a device was in use: CUDA is unusable there, and locks
   // may be held for ever by threads that it does not have.
@@ -110,6 +115,7 @@ class Library {
   Config config_;
   std::string options_json_;
   std::string recording_directory_;
+  std::unique_ptr<ReportFiles> report_files_;  // if a recording was started
   std::unique_ptr<Driver> driver_;
   AddressMap address_map_;
   const pid_t pid_;  // of the process that made this; a forked child has another

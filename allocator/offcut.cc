@@ -8,13 +8,16 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/attributes.h"
 #include "absl/base/optimization.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "allocator/core/audit.h"
 #include "allocator/core/device_allocator.h"
+#include "allocator/core/memory_report.h"
 #include "allocator/core/snapshot.h"
 #include "allocator/events/accounting.h"
 #include "allocator/events/counters.h"
@@ -73,13 +76,22 @@ absl::Status ForkedChildError() {
       "\"spawn\" instead");
 }
 
+ABSL_ATTRIBUTE_NOINLINE void KeepReportSlow(const absl::Status& failed) {
+  std::string report(failed.message());
+  if (const auto whole = failed.GetPayload(kWholeReportPayload); whole.has_value()) {
+    const std::string path = Library::Get().SaveReport(std::string(*whole));
+    if (!path.empty()) absl::StrAppend(&report, "\n  The whole report: ", path);
+  }
+  LastReport() = std::move(report);
+}
+
 absl::StatusOr<DevicePtr> Allocate(int device, offcut_stream stream, size_t size) {
   if (Library::InForkedChild()) return ForkedChildError();
   absl::StatusOr<DeviceAllocator*> allocator = Library::Get().AllocatorFor(device);
   if (ABSL_PREDICT_FALSE(!allocator.ok())) return allocator.status();
   absl::StatusOr<DevicePtr> address = (*allocator)->Allocate(stream, size);
   if (ABSL_PREDICT_FALSE(absl::IsResourceExhausted(address.status()))) {
-    LastReport() = std::string(address.status().message());
+    KeepReportSlow(address.status());
   }
   return address;
 }

@@ -292,8 +292,11 @@ OFFCUT_API offcut_status offcut_get_accounting(int device, offcut_accounting* ou
 OFFCUT_API offcut_status offcut_largest_free_block(int device, size_t* out);
 
 /* The report of the calling thread's last request that failed because memory was out: some lines of
- * text (request, limit, where the memory is). "" if none failed. Valid until the thread's next
- * failing request. */
+ * text (request, limit, where the memory is). Of a process that records, the last line names the
+ * file with the whole report: pools, what pins memory, what would have helped. It is in the
+ * recording's directory, readable by the user alone; a later failure may replace it where there are
+ * very many.
+ * "" if none failed. Valid until the thread's next failing request. */
 OFFCUT_API const char* offcut_out_of_memory_report(void);
 
 /* Recomputes every invariant of the allocator's state on all devices, independently of the

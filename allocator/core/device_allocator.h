@@ -70,7 +70,8 @@ class DeviceAllocator {
   ~DeviceAllocator();
 
   // Serves `requested` > 0 bytes for use on `stream`. ResourceExhausted when memory is out, with
-  // the whole report as its message; the error of a route's filter, as it is.
+  // the short report as its message and the whole one as its payload (memory_report.h); the error
+  // of a route's filter, as it is.
   absl::StatusOr<DevicePtr> Allocate(StreamHandle stream, Bytes requested)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -177,8 +178,11 @@ class DeviceAllocator {
   absl::Status TakeStepSlow(ReclaimStep step, Pool& pool, Bytes requested)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool CallFreeMemoryCallbackSlow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status FailSlow(const Pool& pool, Bytes requested, const absl::Status& cause)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // `wait_refused`: CUDA refused a wait without which memory could not be given back.
+  absl::Status FailSlow(const Pool& pool, Bytes requested, const absl::Status& cause,
+                        bool wait_refused = false) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether the report of a failure goes among the events: not of each, where there are very many.
+  bool MayRecordReport() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // --- Waiting: each lets go of the lock meanwhile ---
   // For this device and what peers do with pending blocks; of the latter, what could not be waited
@@ -248,6 +252,9 @@ class DeviceAllocator {
   SegmentsLayout* foreign_layout_ ABSL_GUARDED_BY(mutex_) = nullptr;  // in layouts_
   std::vector<std::shared_ptr<const ForeignAllocator>> unused_foreign_ ABSL_GUARDED_BY(mutex_);
   Bytes limit_ ABSL_GUARDED_BY(mutex_) = kNoLimit;  // on reserved and foreign memory
+  // Reports among the events of late, and until when that was counted.
+  uint32_t reports_recorded_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t reports_counted_ns_ ABSL_GUARDED_BY(mutex_) = 0;
   PrivatePools private_pools_ ABSL_GUARDED_BY(mutex_);
   std::function<bool()> free_memory_callback_ ABSL_GUARDED_BY(mutex_);
   WaitForPeer wait_for_peer_ ABSL_GUARDED_BY(mutex_);

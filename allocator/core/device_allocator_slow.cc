@@ -6,16 +6,38 @@
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "allocator/base/status_macros.h"
 #include "allocator/core/device_allocator.h"
 #include "allocator/core/memory_report.h"
 #include "allocator/core/timed_call.h"
+#include "allocator/driver/driver.h"
+#include "allocator/events/report_text.h"
+#include "allocator/policy/sizes.h"
 
 namespace offcut {
 
+namespace {
+
+// Whether the step begins with a wait.
+bool Waits(ReclaimStep step) {
+  switch (step) {
+    case ReclaimStep::kMoveAfterWait:
+    case ReclaimStep::kCollectGarbage:
+    case ReclaimStep::kReleaseFitting:
+    case ReclaimStep::kReleaseIdle:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
 absl::StatusOr<Block*> DeviceAllocator::ClimbReclaimLadderSlow(Pool& pool, Bytes requested) {
   absl::Status cause;
+  bool wait_refused = false;
   NoteLargestLive();
   ++pool.climbers;
   const absl::Cleanup climbed = [&pool] { --pool.climbers; };
@@ -33,15 +55,21 @@ absl::StatusOr<Block*> DeviceAllocator::ClimbReclaimLadderSlow(Pool& pool, Bytes
       case ReclaimStep::kUseOnOom:
         block = TakeOnOomSlow(pool, requested);
         break;
-      default:
-        cause = TakeStepSlow(step, pool, requested);
+      default: {
+        const absl::Status taken = TakeStepSlow(step, pool, requested);
+        // What is missing is memory still: that a step may not wait is no cause of its own.
+        const bool refused = Waits(step) && absl::IsFailedPrecondition(taken);
+        wait_refused |= refused;
+        if (!refused) cause = taken;
         block = pool.layout.TakeAfterStep(pool, requested);
+      }
     }
     if (block != nullptr) return block;
     // Only a lack of memory is mended by the further steps.
     if (!cause.ok() && !absl::IsResourceExhausted(cause)) break;
   }
-  return FailSlow(pool, requested, cause);
+  if (cause.ok()) cause = absl::ResourceExhaustedError("no step of the reclaim ladder helped");
+  return FailSlow(pool, requested, cause, wait_refused);
 }
 
 bool DeviceAllocator::MayTakeStep(ReclaimStep step, const Pool& pool) const {
@@ -53,13 +81,8 @@ bool DeviceAllocator::MayTakeStep(ReclaimStep step, const Pool& pool) const {
     // A wait ends a capture that is under way, and what was not waited for must stay.
     case ReclaimStep::kFinishPending:
       return streams_.has_pending() && !streams_.AnyCapturing();
-    case ReclaimStep::kMoveAfterWait:
-    case ReclaimStep::kCollectGarbage:
-    case ReclaimStep::kReleaseFitting:
-    case ReclaimStep::kReleaseIdle:
-      return !streams_.AnyCapturing();
     default:
-      return true;
+      return !Waits(step) || !streams_.AnyCapturing();
   }
 }
 
@@ -205,14 +228,16 @@ bool DeviceAllocator::AwaitEventSlow(StreamLedger::RecordedEvent recorded, uint6
 
 // --- Failing -------------------------------------------------------------------------------------
 
-absl::Status DeviceAllocator::FailSlow(const Pool& pool, Bytes requested,
-                                       const absl::Status& cause) {
+absl::Status DeviceAllocator::FailSlow(const Pool& pool, Bytes requested, const absl::Status& cause,
+                                       bool wait_refused) {
   FailureReason reason = FailureReason::kDriverError;
   Bytes device_used = 0;
+  const Bytes growth = requested <= policy::kRequestMax ? pool.layout.GrowthFor(requested) : 0;
+  const bool at_limit = context_.reserved_bytes() + growth > context_.limit;
   if (absl::IsResourceExhausted(cause)) {
-    const bool at_limit =
-        context_.reserved_bytes() + pool.layout.GrowthFor(requested) > context_.limit;
-    reason = at_limit ? FailureReason::kLimit : FailureReason::kOutOfMemory;
+    // Where the driver was asked, it is the device that has no more.
+    const bool by_driver = DriverErrorCode(cause) > 0;
+    reason = at_limit && !by_driver ? FailureReason::kLimit : FailureReason::kOutOfMemory;
     device_used = context_.SampleDeviceUsed();
   } else if (absl::IsOutOfRange(cause)) {
     reason = FailureReason::kTooLarge;
@@ -231,12 +256,22 @@ absl::Status DeviceAllocator::FailSlow(const Pool& pool, Bytes requested,
                              .device_name = properties_.name,
                              .device_total_bytes = properties_.total_bytes,
                              .requested = requested,
+                             .growth = growth,
                              .limit = limit_,
                              .stream_index = pool.stream.index,
                              .cause = std::string(cause.message()),
-                             .capturing = streams_.AnyCapturing()};
+                             .at_limit = at_limit && reason != FailureReason::kLimit,
+                             .capturing = streams_.AnyCapturing(),
+                             .wait_refused = wait_refused,
+                             .segments = &default_layout() == private_layout_};
       report.AddState(ViewLocked(), pool.index, device_used);
-      return absl::ResourceExhaustedError(report.ToText());
+      const std::string whole = report.WholeText();
+      if (MayRecordReport()) {
+        EmitReportText(whole, [this](const Event& part) { emitter_.Emit(part); });
+      }
+      absl::Status failed = absl::ResourceExhaustedError(report.ToText());
+      failed.SetPayload(kWholeReportPayload, absl::Cord(whole));
+      return failed;
     }
     case FailureReason::kTooLarge:
       return absl::InvalidArgumentError(
@@ -248,6 +283,19 @@ absl::Status DeviceAllocator::FailSlow(const Pool& pool, Bytes requested,
                                        " failed: ", cause.message()));
   }
   return cause;
+}
+
+// A program that catches such errors and goes on may have thousands of them a second.
+bool DeviceAllocator::MayRecordReport() {
+  constexpr uint32_t kAtOnce = 64;
+  constexpr uint64_t kOneMoreEachNs = 1'000'000'000;
+  const uint64_t now_ns = emitter_.clock().NowNs();
+  const uint64_t more = (now_ns - reports_counted_ns_) / kOneMoreEachNs;
+  reports_counted_ns_ += more * kOneMoreEachNs;
+  reports_recorded_ -= static_cast<uint32_t>(std::min<uint64_t>(more, reports_recorded_));
+  if (reports_recorded_ == kAtOnce) return false;
+  ++reports_recorded_;
+  return true;
 }
 
 }  // namespace offcut

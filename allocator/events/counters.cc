@@ -169,6 +169,7 @@ void Counters::Apply(const Event& event) {
     case EventKind::kPoolCreated:
     case EventKind::kPrivatePoolCreated:
     case EventKind::kPrivatePoolReleased:
+    case EventKind::kReportTextAdded:
       break;
   }
 }

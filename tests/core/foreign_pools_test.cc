@@ -158,7 +158,8 @@ TEST_P(ForeignPoolTest, WithoutMemoryThereTheLadderIsClimbedToItsEnd) {
   stranger_.on_allocate = [](Bytes) { return 0; };
   const absl::Status failed = world.TryAllocate(10 * kMiB);
   EXPECT_TRUE(absl::IsResourceExhausted(failed)) << failed;
-  EXPECT_THAT(std::string(failed.message()), HasSubstr("the private pool's own allocator gave none"));
+  EXPECT_THAT(std::string(failed.message()),
+              HasSubstr("the private pool's own allocator gave none"));
   EXPECT_EQ(stranger_.asked.size(), 2u) << "again after idle memory was released";
   EXPECT_EQ(world.reserved(), 0u);
   stranger_.on_allocate = nullptr;

@@ -1,6 +1,8 @@
 """Memory runs out: the exception, what it says, and life after it."""
 
-from harness import run
+from pathlib import Path
+
+from harness import inspect, offcut_program, run
 
 CATCH = """
 def attempt(size, device="cuda"):
@@ -145,3 +147,61 @@ report(isinstance(x, torch.Tensor))
         sim={"memory": "4GiB"},
     )
     assert done.value is True
+
+
+def test_the_whole_report_is_a_private_file_and_stands_in_the_recording(tmp_path: Path) -> None:
+    done = run(
+        CATCH
+        + """
+x = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+first = attempt(64 << 30)
+for _ in range(40):
+    last = attempt(32 << 30)
+report([first, last])
+""",
+        sim={"memory": "8GiB"},
+        environment={"OFFCUT_RECORD": str(tmp_path)},
+    )
+    first, last = (Path(message.split("The whole report: ")[1]) for message in done.value)
+    (recording,) = tmp_path.iterdir()
+    assert first.parent == last.parent == recording
+    for path, size in ((first, "64.00 GiB"), (last, "32.00 GiB")):
+        assert path.stat().st_mode & 0o777 == 0o600
+        text = path.read_text()
+        assert f"a request of {size}" in text
+        assert "Pools (this request's: #0)" in text
+    assert len(list(recording.glob("out-of-memory-*"))) == 16
+    reports = inspect(tmp_path)["devices"][0]["failure_reports"]
+    assert reports[-1]["text"] == last.read_text()
+    assert "Pools (this request's: #0)" in offcut_program("inspect", tmp_path)
+    offcut_program("check", tmp_path)
+    page = tmp_path / "report.html"
+    offcut_program("report", recording, "-o", page)
+    assert "Pools (this request's: #0)" in page.read_text()
+
+
+def test_without_a_recording_there_is_no_file_to_name() -> None:
+    done = run(CATCH + "report(attempt(64 << 30))", sim={"memory": "8GiB"})
+    assert "The whole report" not in done.value
+
+
+def test_memory_out_beside_a_capture_says_so_and_leaves_the_capture_alone() -> None:
+    done = run(
+        CATCH
+        + """
+held = torch.empty(6 << 30, dtype=torch.uint8, device="cuda")
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    del held
+    inside = torch.empty(1 << 20, dtype=torch.uint8, device="cuda")
+    message = attempt(7 << 30)
+graph.replay()
+torch.cuda.synchronize()
+after = attempt(7 << 30)
+report([message, isinstance(after, torch.Tensor)])
+""",
+        sim={"memory": "8GiB"},
+    )
+    message, served = done.value
+    assert "a stream is being captured into a CUDA graph" in message
+    assert served

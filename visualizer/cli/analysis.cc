@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <string>
 #include <tuple>
+#include <utility>
 
 #include "allocator/base/status_macros.h"
+#include "allocator/events/report_text.h"
 
 namespace offcut {
 namespace {
@@ -36,6 +40,12 @@ class Totals {
     if (event.kind == EventKind::kDriverCalled) analysis_.driver_ns += event.bytes;
     if (event.kind == EventKind::kEventsDropped) dropped_events_ += event.bytes;
     if (event.kind == EventKind::kRequestFailed && IsOutOfMemory(event)) ++analysis_.out_of_memory;
+    if (std::optional<std::string> text = report_text_.See(event)) {
+      if (analysis_.reports.size() == DeviceAnalysis::kMostReports) {
+        analysis_.reports.erase(analysis_.reports.begin());
+      }
+      analysis_.reports.push_back({.time_ns = event.time_ns, .text = *std::move(text)});
+    }
     state_.Apply(event);
     SeePeaks(event.time_ns);
   }
@@ -73,6 +83,7 @@ class Totals {
 
   DeviceAnalysis& analysis_;
   MemoryState state_;
+  ReportTextReader report_text_;
   uint64_t events_ = 0;
   uint64_t dropped_events_ = 0;
   Bytes live_at_peak_ = 0;
@@ -134,10 +145,9 @@ bool IsPlausible(const Event& event) {
 }
 
 double DeviceAnalysis::live_over_reserved() const {
-  return peak_reserved_bytes == 0
-             ? 0
-             : static_cast<double>(peak_reserved_live_bytes) /
-                   static_cast<double>(peak_reserved_bytes);
+  return peak_reserved_bytes == 0 ? 0
+                                  : static_cast<double>(peak_reserved_live_bytes) /
+                                        static_cast<double>(peak_reserved_bytes);
 }
 
 double DeviceAnalysis::chunk_bytes_per_event() const {

@@ -47,6 +47,12 @@ struct ReservedPeak {
   std::vector<LiveBlock> blocks;  // live and pending, largest request first
 };
 
+// Why a request failed, as the allocator wrote it then.
+struct FailureReport {
+  uint64_t time_ns = 0;  // of the failure
+  std::string text;      // several lines; from a file, so it may hold anything
+};
+
 // One process on one device.
 struct DeviceAnalysis {
   std::string process;  // name of the process's directory
@@ -59,6 +65,8 @@ struct DeviceAnalysis {
   uint64_t implausible_events = 0;
   uint64_t inconsistencies = 0;  // of MemoryState
   uint64_t out_of_memory = 0;    // of the failed requests
+  static constexpr size_t kMostReports = 16;
+  std::vector<FailureReport> reports;  // the latest of them, in order
   uint64_t driver_ns = 0;
   uint64_t begin_ns = 0;  // of the first event
   uint64_t end_ns = 0;    // of the last

@@ -7,6 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "visualizer/cli/text.h"
 
 namespace offcut {
@@ -115,6 +117,10 @@ Json DeviceJson(const DeviceAnalysis& device) {
     if (device.Count(kind.kind) > 0) kinds[std::string(kind.name)] = device.Count(kind.kind);
   }
   json["events_by_kind"] = std::move(kinds);
+  json["failure_reports"] = Json::array();
+  for (const FailureReport& report : device.reports) {
+    json["failure_reports"].push_back({{"time_ns", report.time_ns}, {"text", report.text}});
+  }
   json["options"] = Json::parse(metadata.options_json, nullptr, /*allow_exceptions=*/false);
   if (json["options"].is_discarded()) json["options"] = nullptr;
   return json;
@@ -149,6 +155,16 @@ void AppendBlocks(const std::vector<LiveBlock>& blocks, std::string* text) {
     absl::StrAppendFormat(text, "    %#x %11s   stream %d, %s old%s\n", block.address,
                           ShowBytes(block.requested), block.stream_index,
                           ShowDuration(block.age_ns), block.pending ? ", pending" : "");
+  }
+}
+
+void AppendReports(const std::vector<FailureReport>& reports, std::string* text) {
+  if (reports.empty()) return;
+  const FailureReport& last = reports.back();
+  absl::StrAppendFormat(text, "\n  Why the request at %s failed%s\n", ShowDuration(last.time_ns),
+                        reports.size() == 1 ? "" : " (earlier reports: --json)");
+  for (const absl::string_view line : absl::StrSplit(absl::StripSuffix(last.text, "\n"), '\n')) {
+    absl::StrAppend(text, "    ", ShowForeign(line), "\n");
   }
 }
 
@@ -191,6 +207,7 @@ void AppendDevice(const DeviceAnalysis& device, std::string* text) {
   AppendSum(device.peak.accounting, text);
   absl::StrAppend(text, "\n");
   AppendBlocks(device.peak.blocks, text);
+  AppendReports(device.reports, text);
 }
 
 }  // namespace

@@ -150,15 +150,15 @@ Json RowPass::ToJson() const {
 
 Json AccountingToJson(const Accounting& sum) {
   Json json = {{"live_bytes", sum.live_bytes},
-          {"rounding_bytes", sum.rounding_bytes},
-          {"pending_bytes", sum.pending_bytes},
-          {"private_pools_free_bytes", sum.private_pools_free_bytes},
-          {"pinned_bytes", sum.pinned_bytes},
-          {"idle_bytes", sum.idle_bytes},
-          {"driver_pool_free_bytes", sum.driver_pool_free_bytes},
-          {"reserved_bytes", sum.reserved_bytes},
-          {"outside_bytes", sum.outside_bytes},
-          {"device_used_bytes", sum.device_used_bytes}};
+               {"rounding_bytes", sum.rounding_bytes},
+               {"pending_bytes", sum.pending_bytes},
+               {"private_pools_free_bytes", sum.private_pools_free_bytes},
+               {"pinned_bytes", sum.pinned_bytes},
+               {"idle_bytes", sum.idle_bytes},
+               {"driver_pool_free_bytes", sum.driver_pool_free_bytes},
+               {"reserved_bytes", sum.reserved_bytes},
+               {"outside_bytes", sum.outside_bytes},
+               {"device_used_bytes", sum.device_used_bytes}};
   if (sum.foreign_bytes > 0) json["foreign_bytes"] = sum.foreign_bytes;
   return json;
 }
@@ -200,6 +200,12 @@ Json AnalysisToJson(const DeviceAnalysis& analysis) {
                      {"implausible_events", analysis.implausible_events},
                      {"closed", analysis.summary.closed},
                      {"problem", analysis.summary.problem}};
+  if (!analysis.reports.empty()) {
+    json["failure_reports"] = Json::array();
+    for (const FailureReport& report : analysis.reports) {
+      json["failure_reports"].push_back({{"time_ns", report.time_ns}, {"text", report.text}});
+    }
+  }
   json["live_peak"] = {{"bytes", analysis.peak_live_bytes}, {"time_ns", analysis.peak_live_ns}};
   return json;
 }

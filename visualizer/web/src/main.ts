@@ -10,6 +10,7 @@ import { decodeChunks } from './trace/decoder.ts';
 import { parseOverview, type Device, type Overview } from './trace/overview.ts';
 import { accountingView } from './views/accounting.ts';
 import { BlocksView } from './views/blocks.ts';
+import { failuresView } from './views/failures.ts';
 import { bannerView, headerView } from './views/header.ts';
 import { optionsView } from './views/options.ts';
 import { tilesView } from './views/tiles.ts';
@@ -38,7 +39,7 @@ class Page {
     const steps = new StepIndex(device);
     const timeline = new TimelineView(device, steps, new OverviewLevels(device));
     const blocks = new BlocksView(device, steps);
-    replaceChildren(byId('main'), tilesView(device, steps), timeline.element, accountingView(device, steps), blocks.element, optionsView(device));
+    replaceChildren(byId('main'), tilesView(device, steps), timeline.element, accountingView(device, steps), ...failuresView(device, steps), blocks.element, optionsView(device));
     timeline.draw();
     blocks.show(firstBlocks(device));
     document.body.dataset['state'] = 'overview';

@@ -39,6 +39,7 @@ export interface Device {
   readonly device_used_peak: Peak;
   readonly steps: Marks; // value: the step's number
   readonly failures: Marks; // value: requested bytes
+  readonly failure_reports?: readonly FailureReport[]; // the latest, in order; left out if there are none
   readonly drops: Marks; // value: how many events
   readonly series: Series;
   readonly pools: readonly Pool[];
@@ -57,6 +58,12 @@ export interface Honesty {
 export interface Peak {
   readonly bytes: number;
   readonly time_ns: number; // when it was first reached
+}
+
+// Why a request failed, as the allocator wrote it then: lines of text.
+export interface FailureReport {
+  readonly time_ns: number;
+  readonly text: string;
 }
 
 export interface Marks {
