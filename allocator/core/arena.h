@@ -76,6 +76,8 @@ class Arena {
     bool operator()(const Block* a, const Block* b) const { return a->address < b->address; }
   };
   const std::set<Block*, ByAddress>& gaps() const { return gaps_; }
+  // The gap that an address lies in. Requires: one does.
+  Block* GapAt(DevicePtr address) const;
 
   // Which granule is mapped at a place: an address that is a multiple of the granularity from base.
   GranuleIndex granule_at(DevicePtr address) const { return granules_[Slot(address)]; }
@@ -89,8 +91,6 @@ class Arena {
  private:
   size_t Slot(DevicePtr address) const { return (address - base_) / granularity_; }
 
-  // The gap that the range lies in.
-  Block* GapAt(DevicePtr address) const;
   // Splits a range off a tile, of the same state still and in no index; what is left and right of
   // it stays indexed.
   Block* CutOut(Block* tile, DevicePtr address, Bytes bytes);

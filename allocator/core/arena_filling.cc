@@ -185,6 +185,7 @@ absl::Status ArenaLayout::FillSlow(ArenaPool& pool, const Site& site, Filling& f
   // Nobody else may use any of it while the lock is given up.
   std::vector<Block*> leaving = TakeDonors(filling.donors);
   AdoptWithin(pool, site);
+  if (filling.places.empty()) return absl::OkStatus();
   std::vector<Block*> coming = TakeSite(site, filling);
   context_.growing_bytes += filling.new_bytes;
   std::vector<GranulePool::Place> stuck;
@@ -249,22 +250,17 @@ std::vector<Block*> ArenaLayout::TakeSite(const Site& site, const Filling& filli
     if (begin < end) taken.push_back(arena.BeginMove(tile, begin, end - begin));
     return begin < end ? taken.back()->next : tile->next;
   };
+  const DevicePtr window_end = site.window.address + site.window.bytes;
   // What is missing may begin before the window, and go on behind it.
-  const std::vector<GranulePool::Place>& places = filling.places;
-  DevicePtr begin = site.window.address, end = begin + site.window.bytes;
-  if (!places.empty()) {
-    begin = std::min(begin, places.front().address);
-    end = std::max(end, places.back().address + places.back().bytes);
-  }
-  Block* tile = arena.first_tile();
-  while (tile->end() <= begin) tile = tile->next;
+  const GranulePool::Place& first = filling.places.front();
+  const GranulePool::Place& last = filling.places.back();
+  const DevicePtr begin = std::min(site.window.address, first.address);
+  const DevicePtr end = std::max(window_end, last.address + last.bytes);
+  Block* tile = arena.GapAt(first.address);
+  while (tile->address > begin) tile = tile->previous;
   while (tile != nullptr && tile->address < end) {
     const bool gap = tile->state == BlockState::kGap;
-    if (gap) {
-      tile = take(tile, begin, end);
-    } else {
-      tile = take(tile, site.window.address, site.window.address + site.window.bytes);
-    }
+    tile = gap ? take(tile, begin, end) : take(tile, site.window.address, window_end);
   }
   return taken;
 }

@@ -5,7 +5,6 @@
 #include <tuple>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "allocator/base/check.h"
 #include "allocator/base/format.h"
@@ -175,15 +174,19 @@ std::optional<ArenaLayout::Site> ArenaLayout::CheapestSite(const ArenaPool& pool
   std::optional<Site> best;
   Bytes best_run_bytes = 0;
   std::vector<policy::RunPiece> run;
-  absl::flat_hash_set<const Block*> seen;  // the first tile of each run
-  const auto consider_run_around = [&](const Block* tile) {
-    while (MayUse(pool, tile->previous)) tile = tile->previous;
-    if (!seen.insert(tile).second) return;
+  // Each run once: from its first gap or, without one, from its first tile of another pool.
+  const auto consider_run_from = [&](const Block* tile) {
+    const bool from_gap = tile->state == BlockState::kGap;
+    while (MayUse(pool, tile->previous)) {
+      tile = tile->previous;
+      if (tile->state == BlockState::kGap || (!from_gap && tile->pool != &pool)) return;
+    }
     Arena& arena = *tile->arena;
     run.clear();
     for (; MayUse(pool, tile); tile = tile->next) {
-      run.push_back(
-          {.address = tile->address, .bytes = tile->size, .gap = tile->state == BlockState::kGap});
+      const bool gap = tile->state == BlockState::kGap;
+      if (gap && !from_gap) return;
+      run.push_back({.address = tile->address, .bytes = tile->size, .gap = gap});
     }
     const std::optional<policy::Window> window =
         policy::CheapestWindow(run, size, arena.base(), arena.granularity());
@@ -198,12 +201,12 @@ std::optional<ArenaLayout::Site> ArenaLayout::CheapestSite(const ArenaPool& pool
   // A run that holds neither a gap nor another pool's memory is one free block, which was found too
   // small.
   for (const std::unique_ptr<Arena>& arena : set.arenas) {
-    for (const Block* gap : arena->gaps()) consider_run_around(gap);
+    for (const Block* gap : arena->gaps()) consider_run_from(gap);
   }
   for (const ArenaPool* other : pools_) {
     if (other == &pool) continue;
     other->free(set.small).ForEach([&](const Block& tile) {
-      if (other->IsIdle(tile.epoch)) consider_run_around(&tile);
+      if (other->IsIdle(tile.epoch)) consider_run_from(&tile);
     });
   }
   return best;
