@@ -329,6 +329,41 @@ absl::Status AuditSegmentCounters(const StateView& view) {
   return status;
 }
 
+// Memory of a private pool lies in segments, each of one pool alone; it is not moved, so a
+// segment's granule has one mapping: its current one, or an old one that could not be undone as it
+// was made.
+absl::Status AuditPrivatePools(const StateView& view) {
+  const auto is_private = [&](uint16_t pool) {
+    return pool != kNoPool && pool < view.pools.size() && view.pools[pool].private_pool_id != 0;
+  };
+  std::map<uint32_t, const StateView::GranuleView*> granules;
+  for (const StateView::GranuleView& granule : view.granules) granules[granule.index] = &granule;
+  for (const StateView::ArenaView& arena : view.arenas) {
+    for (const StateView::Tile& tile : arena.tiles) {
+      if (is_private(tile.pool) && !arena.segment) {
+        return Broken(absl::StrCat("the block at ", At(tile.address), " of private pool ",
+                                   tile.pool, " lies in an arena of default pools"));
+      }
+      if (arena.segment && tile.pool != arena.tiles.front().pool) {
+        return Broken(absl::StrCat("the segment at ", At(arena.base), " is of pool ",
+                                   arena.tiles.front().pool, " and of pool ", tile.pool));
+      }
+    }
+    if (!arena.segment) continue;
+    const bool stuck = arena.tiles.front().state == BlockState::kOld;
+    for (const StateView::MappedGranule& mapped : arena.granules) {
+      const auto it = granules.find(mapped.index);
+      if (it == granules.end()) continue;  // AuditGranules says so
+      if (it->second->old_mappings != (stuck ? 1u : 0u)) {
+        return Broken(absl::StrCat("granule ", mapped.index, " of the segment at ", At(arena.base),
+                                   " was moved: it has ", it->second->old_mappings,
+                                   " old mappings"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
 // Every byte that we hold is accounted for once.
 absl::Status AuditAccounting(const StateView& view) {
   const Accounting sum = view.Account(view.reserved_bytes);
@@ -350,6 +385,7 @@ absl::Status Audit(const StateView& view) {
       if (tile.state == BlockState::kSlab) OFFCUT_RETURN_IF_ERROR(AuditSlab(tile));
     }
   }
+  OFFCUT_RETURN_IF_ERROR(AuditPrivatePools(view));
   OFFCUT_RETURN_IF_ERROR(AuditFreeIndexes(view));
   OFFCUT_RETURN_IF_ERROR(AuditTaken(view));
   OFFCUT_RETURN_IF_ERROR(AuditGranules(view));

@@ -10,6 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "tests/cli/vector_trace_reader.h"
 #include "tests/core/world.h"
+#include "tests/fuzz/generator.h"
+#include "tests/fuzz/run.h"
 #include "visualizer/cli/analysis.h"
 #include "visualizer/cli/check.h"
 
@@ -48,6 +50,34 @@ TEST(CheckCoreTest, ARunUnderMemoryPressureHasNoFault) {
   EXPECT_EQ(device.end_reserved_bytes, world.reserved());
   EXPECT_EQ(static_cast<int64_t>(device.peak_live_bytes),
             world.allocator->counters().live_bytes[0].peak);
+}
+
+// Private pools, graphs, captures, peers, faults: whatever random programs do.
+TEST(CheckCoreTest, RandomProgramsHaveNoFault) {
+  uint64_t waits = 0, private_pools = 0;
+  for (uint64_t seed = 1; seed <= 150; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    fuzz::Program program = fuzz::Generate(seed);
+    program.setup.check_every = 1000;
+    std::vector<EventLog> logs(program.setup.devices);
+    fuzz::Replacements listeners;
+    for (EventLog& log : logs) listeners.sinks.push_back(&log);
+    const absl::Status status = fuzz::RunProgram(program, listeners);
+    ASSERT_TRUE(status.ok()) << status;
+    for (size_t device = 0; device < logs.size(); ++device) {
+      waits += logs[device].Count(EventKind::kDeviceWaited);
+      private_pools += logs[device].Count(EventKind::kPrivatePoolReleased);
+      VectorTraceReader reader(logs[device].events);
+      reader.metadata_.device = static_cast<uint16_t>(device);
+      const CheckResult result = *CheckTrace(reader);
+      ASSERT_EQ(result.faults, 0u)
+          << (result.first_faults.empty()
+                  ? ""
+                  : absl::StrCat(result.first_faults[0].what, ": ", result.first_faults[0].event));
+    }
+  }
+  EXPECT_GT(waits, 0u);
+  EXPECT_GT(private_pools, 0u);
 }
 
 }  // namespace

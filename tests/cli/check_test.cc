@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "allocator/driver/driver.h"
 #include "tests/cli/event_script.h"
 #include "tests/cli/vector_trace_reader.h"
 
@@ -121,6 +122,89 @@ INSTANTIATE_TEST_SUITE_P(
               s.Add({.address = kBase, .bytes = 1000, .extra = 1, .kind = EventKind::kBlockFreed});
             }}),
     [](const auto& info) { return info.param.name; });
+
+// A private pool, pool 1, with granule 7 behind the others; and a default pool with granule 0.
+EventScript WithPrivatePool() {
+  EventScript script;
+  script.Grow(0).Allocate(0, 1000);
+  script.Add({.bytes = 5, .kind = EventKind::kPrivatePoolCreated});
+  script.Add({.bytes = 5, .pool = 1, .kind = EventKind::kPoolCreated});
+  script.Add({.bytes = kGranule, .extra = 7, .pool = 1, .kind = EventKind::kGranuleCreated});
+  script.Add({.address = kBase + 7 * kGranule,
+              .bytes = kGranule,
+              .extra = 7,
+              .pool = 1,
+              .kind = EventKind::kGranuleMapped});
+  return script;
+}
+
+Event BlockEvent(EventKind kind, DevicePtr address, uint16_t pool) {
+  return {.address = address, .bytes = 512, .extra = 1, .pool = pool, .kind = kind};
+}
+
+Event UnmapOfThePrivatePool() {
+  return {.address = kBase + 7 * kGranule,
+          .bytes = kGranule,
+          .extra = 7,
+          .pool = 1,
+          .kind = EventKind::kGranuleUnmapped};
+}
+
+std::string FirstFault(const EventScript& script) {
+  const CheckResult result = Check(script.events());
+  return result.faults == 0 ? "" : result.first_faults[0].what;
+}
+
+TEST(CheckTest, MemoryOfAPrivatePoolServesThatAlone) {
+  EventScript script = WithPrivatePool();
+  const DevicePtr own = kBase + 7 * kGranule;
+  EXPECT_EQ(FirstFault(script.Add(BlockEvent(EventKind::kBlockAllocated, own, 1))), "");
+  EXPECT_THAT(
+      FirstFault(EventScript(script).Add(BlockEvent(EventKind::kBlockAllocated, own + 512, 0))),
+      HasSubstr("memory of a private pool that is not its own"));
+  EXPECT_THAT(FirstFault(script.Add(BlockEvent(EventKind::kBlockAllocated, kBase + 4096, 1))),
+              HasSubstr("lies in memory of the default pools"));
+}
+
+TEST(CheckTest, MemoryOfAPrivatePoolIsNotMoved) {
+  EventScript script = WithPrivatePool();
+  script.Add({.address = kBase + 9 * kGranule,
+              .bytes = kGranule,
+              .extra = 7,
+              .pool = 1,
+              .kind = EventKind::kGranuleMoved});
+  EXPECT_THAT(FirstFault(script), HasSubstr("memory of a private pool is moved"));
+}
+
+TEST(CheckTest, MemoryOfAPrivatePoolStaysWhileItIsInUse) {
+  EXPECT_THAT(FirstFault(WithPrivatePool().Add(UnmapOfThePrivatePool())),
+              HasSubstr("private pool in use is unmapped"));
+}
+
+TEST(CheckTest, MemoryOfAReleasedPrivatePoolGoesAfterAWaitForTheDevice) {
+  EventScript script = WithPrivatePool();
+  const DevicePtr block = kBase + 7 * kGranule;
+  script.Add(BlockEvent(EventKind::kBlockAllocated, block, 1));
+  script.Add({.bytes = 5, .kind = EventKind::kPrivatePoolReleased});
+  // Events are 10 ns apart: this wait began before the free, and the second after.
+  EventScript early = script;
+  early.Add(BlockEvent(EventKind::kBlockFreed, block, 1));
+  EventScript late = early;
+  early.Add({.bytes = 15, .kind = EventKind::kDeviceWaited}).Add(UnmapOfThePrivatePool());
+  late.Add({.bytes = 5, .kind = EventKind::kDeviceWaited}).Add(UnmapOfThePrivatePool());
+  EXPECT_THAT(FirstFault(early), HasSubstr("the device was not waited for"));
+  EXPECT_EQ(FirstFault(late), "");
+}
+
+TEST(CheckTest, CudaMemFreeWaitsByItself) {
+  EventScript script = WithPrivatePool();
+  script.Add({.bytes = 5, .kind = EventKind::kPrivatePoolReleased});
+  script.Add({.address = kBase + 7 * kGranule,
+              .bytes = 1,
+              .extra = static_cast<uint32_t>(DriverCall::kFreeMemory),
+              .kind = EventKind::kDriverCalled});
+  EXPECT_EQ(FirstFault(script.Add(UnmapOfThePrivatePool())), "");
+}
 
 TEST(CheckTest, TimesThatRunBackwardsAreAFault) {
   std::vector<Event> events = WholeRun().events();

@@ -47,11 +47,11 @@ TEST(InspectTest, TheTopLevelHasExactlyTheKeysThatScriptsRelyOn) {
   EXPECT_THAT(KeysOf(json), ElementsAre("process", "device", "events", "allocations", "frees",
                                         "dropped_events", "peak_live_bytes", "peak_reserved_bytes",
                                         "accounting", "devices", "unreadable"));
-  EXPECT_THAT(KeysOf(json["accounting"]),
-              ElementsAre("live_bytes", "rounding_bytes", "pending_bytes",
-                          "private_pools_free_bytes", "pinned_bytes", "idle_bytes",
-                          "driver_pool_free_bytes", "outside_bytes", "device_used_bytes",
-                          "foreign_bytes"));
+  EXPECT_THAT(
+      KeysOf(json["accounting"]),
+      ElementsAre("live_bytes", "rounding_bytes", "pending_bytes", "private_pools_free_bytes",
+                  "pinned_bytes", "idle_bytes", "driver_pool_free_bytes", "outside_bytes",
+                  "device_used_bytes", "foreign_bytes"));
 }
 
 TEST(InspectTest, TheTopLevelIsTheDeviceWithTheLargestPeak) {

@@ -24,6 +24,11 @@ StateView HealthyView() {
   world.RecordStream(pending, side);
   world.Launch(side, pending);
   world.Free(pending);
+  constexpr PrivatePoolId kPool = {.second = 1};
+  EXPECT_TRUE(
+      world.allocator->BeginAllocateToPool(kPool, nullptr, [](StreamHandle) { return true; }).ok());
+  world.Allocate(3 * kMiB);
+  EXPECT_TRUE(world.allocator->EndAllocateToPool(kPool).ok());
   return world.allocator->View();
 }
 
@@ -41,6 +46,15 @@ StateView::Tile& TileIn(StateView& view, BlockState state) {
   }
   ADD_FAILURE() << "no tile is " << ToString(state);
   return view.arenas.at(0).tiles.at(0);
+}
+
+// That of the private pool: a live block and what is left of it.
+StateView::ArenaView& SegmentIn(StateView& view) {
+  for (StateView::ArenaView& arena : view.arenas) {
+    if (arena.segment && arena.tiles.size() > 1) return arena;
+  }
+  ADD_FAILURE() << "no segment is split";
+  return view.arenas.at(0);
 }
 
 TEST(AuditTest, FindsNothingInAHealthyAllocator) {
@@ -94,6 +108,19 @@ TEST(AuditTest, FindsEachContradictionThatItLooksFor) {
        "live_bytes"},
       {"a segment that is not counted",
        [](StateView& v) { v.segment_counters.segments[0].current += 1; }, "counter number 0"},
+      {"a block of a private pool among others",
+       [](StateView& v) { v.pools[0].private_pool_id = 2; },
+       "of private pool 0 lies in an arena of default pools"},
+      {"a private pool's memory that is another's",
+       [](StateView& v) { SegmentIn(v).tiles[1].pool = 0; }, "and of pool 0"},
+      {"a private pool's granule that was moved",
+       [](StateView& v) {
+         const uint32_t index = SegmentIn(v).granules[0].index;
+         for (StateView::GranuleView& granule : v.granules) {
+           if (granule.index == index) ++granule.old_mappings;
+         }
+       },
+       "was moved"},
       {"a size class that drifts",
        [](StateView& v) { v.counters.allocated_bytes[1].current += 512; }, "allocated_bytes"},
   };

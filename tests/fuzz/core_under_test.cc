@@ -44,12 +44,16 @@ CoreUnderTest::CoreUnderTest(SimDriver& sim, Driver& driver)
 
 CoreUnderTest::~CoreUnderTest() = default;
 
-absl::Status CoreUnderTest::Open(const Setup& setup) {
+absl::Status CoreUnderTest::Open(const Setup& setup, absl::Span<EventSink* const> sinks) {
   OFFCUT_ASSIGN_OR_RETURN(config_, Config::Parse({.offcut_conf = setup.conf}));
   for (DeviceIndex device = 0; device < setup.devices; ++device) {
     One& one = devices_.emplace_back();
+    std::vector<EventSink*> observers = {&one.witnesses};
+    if (static_cast<size_t>(device) < sinks.size()) {
+      observers.push_back(sinks[static_cast<size_t>(device)]);
+    }
     absl::StatusOr<std::unique_ptr<DeviceAllocator>> created = DeviceAllocator::Create(
-        driver_, device, clock_, address_map_, config_, {&one.witnesses}, setup.limit);
+        driver_, device, clock_, address_map_, config_, std::move(observers), setup.limit);
     left_by_tests_ = sim_.model().memory().Census();
     OFFCUT_RETURN_IF_ERROR(created.status());
     one.allocator = *std::move(created);
@@ -92,6 +96,7 @@ absl::StatusOr<BlockInfo> CoreUnderTest::FindBlock(DeviceIndex device, DevicePtr
 }
 
 void CoreUnderTest::SetFreeMemoryCallback(DeviceIndex device, std::function<bool()> callback) {
+  if (static_cast<size_t>(device) >= devices_.size()) return;  // closed
   devices_[device].allocator->SetFreeMemoryCallback(std::move(callback));
 }
 

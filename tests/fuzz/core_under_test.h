@@ -35,8 +35,9 @@ class CoreUnderTest {
   CoreUnderTest(SimDriver& sim, Driver& driver);
   virtual ~CoreUnderTest();
 
-  // Makes the allocators; on an error, some may exist. Once.
-  absl::Status Open(const Setup& setup);
+  // Makes the allocators; on an error, some may exist. Once. `sinks`, by device, hear all events
+  // and outlive the allocators; nobody beyond the last.
+  absl::Status Open(const Setup& setup, absl::Span<EventSink* const> sinks = {});
   // Destroys them.
   void Close();
 
@@ -48,6 +49,7 @@ class CoreUnderTest {
   virtual Bytes EmptyCache(DeviceIndex device);
   virtual absl::Status OpenTo(DeviceIndex device, DeviceIndex peer);
   void SetLimit(DeviceIndex device, Bytes bytes);
+  // Does nothing once the allocators are gone.
   void SetFreeMemoryCallback(DeviceIndex device, std::function<bool()> callback);
 
   virtual absl::Status RetainPool(DeviceIndex device, PrivatePoolId pool);

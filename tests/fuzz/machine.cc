@@ -56,6 +56,7 @@ Machine::Machine(const Setup& setup, const Replacements& replacements)
       claims_(sim_.model().memory(), sim_.model().clock()),
       core_(replacements.core ? replacements.core(sim_, driver_)
                               : std::make_unique<CoreUnderTest>(sim_, driver_)),
+      sinks_(replacements.sinks),
       streams_(setup.devices, std::vector<Stream>(setup.streams)),
       limits_(setup.devices) {
   for (std::atomic<Bytes>& limit : limits_) limit = setup.limit;
@@ -69,7 +70,7 @@ absl::Status Machine::Open() {
       OFFCUT_RETURN_IF_ERROR(CreateStream(device, stream));
     }
   }
-  OFFCUT_RETURN_IF_ERROR(Named("answer", core_->Open(setup_)));
+  OFFCUT_RETURN_IF_ERROR(Named("answer", core_->Open(setup_, sinks_)));
   const sim::MemoryCensus& left = core_->left_by_tests();
   if (driver_.FaultCount() == 0 && left.handles + left.reservations != 0) {
     return Wrong("leak: new allocators hold ", left.handles, " handles and ", left.reservations,
@@ -524,7 +525,9 @@ absl::Status Player::RecordStream(const Op& op) {
   const absl::Status status =
       machine_.core_->RecordStream(block->device, block->address, op.device, stream.handle);
   if (status.ok()) {
-    block->told = block->told || stream.id != block->id;
+    block->maybe_told = true;
+    block->told = block->told || op.device != block->device ||
+                  (stream.id != block->id && stream.handle != block->handle);
     for (Block::Use& use : block->uses) {
       use.recorded = use.recorded || (use.id == stream.id && !stream.capturing);
     }

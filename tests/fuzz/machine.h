@@ -32,10 +32,11 @@
 
 namespace offcut::fuzz {
 
-// What a test puts in the place of the real thing, to see it found out.
+// What a test puts in the place of the real thing, to see it found out; and who listens.
 struct Replacements {
   std::function<std::unique_ptr<Driver>(Driver*)> driver;
   std::function<std::unique_ptr<CoreUnderTest>(SimDriver&, Driver&)> core;
+  std::vector<EventSink*> sinks;  // by device; they outlive the machine
 };
 
 // Operations played, by kind, and those of them that made no sense where they stood. Of all
@@ -67,7 +68,10 @@ class Machine {
     StreamHandle handle = nullptr;
     StreamId id = 0;
     Claims::Pool pool = 0;  // that its memory is of
-    bool told = false;      // the allocator was told of another stream's use
+    // Whether the allocator was told of another stream's use. Of a stream that has the handle of
+    // one that was destroyed, it may take the one for the other.
+    bool told = false;
+    bool maybe_told = false;
     // Work of other streams than its own that was not joined.
     struct Use {
       DeviceIndex device;
@@ -126,6 +130,7 @@ class Machine {
   FaultyDriver driver_;
   Claims claims_;
   std::unique_ptr<CoreUnderTest> core_;
+  const std::vector<EventSink*> sinks_;
 
   std::vector<std::vector<Stream>> streams_;  // by device
   int captures_ = 0;

@@ -239,17 +239,19 @@ absl::Status Player::RestoreCheckpoint(const Op& op) {
   PoolBook::Pool* const pool = FindPool(op);
   if (pool == nullptr || !alone_ || !pool->checkpoint.has_value()) return Skip();
   const PoolBook::Checkpoint& checkpoint = *pool->checkpoint;
-  bool used_elsewhere = false;
+  bool used_elsewhere = false, maybe_used_elsewhere = false;
   std::vector<DevicePtr> freed;
   for (Block* const block : BlocksOf(pool->name)) {
     AwaitUnrecorded(*block);
     used_elsewhere |= block->told;
+    maybe_used_elsewhere |= block->maybe_told;
     freed.push_back(block->address);
   }
   absl::StatusOr<RestoredBlocks> restored =
       machine_.core_->RestoreCheckpoint(op.device, checkpoint.taken);
   if (!restored.ok()) {
-    const bool busy = used_elsewhere || machine_.core_->HoldingsOf(op.device).pending_bytes > 0;
+    const bool busy =
+        maybe_used_elsewhere || machine_.core_->HoldingsOf(op.device).pending_bytes > 0;
     return ExpectAnswer(op, restored.status(),
                         busy ? absl::StatusCode::kFailedPrecondition : absl::StatusCode::kOk);
   }

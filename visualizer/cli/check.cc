@@ -10,6 +10,7 @@
 #include "allocator/events/counters.h"
 #include "allocator/events/memory_state.h"
 #include "visualizer/cli/analysis.h"
+#include "visualizer/cli/private_pool_rules.h"
 #include "visualizer/cli/range_set.h"
 
 namespace offcut {
@@ -34,6 +35,7 @@ class Checker {
       Damage("no allocator can have written its figures");
     } else {
       CheckAddresses(event);
+      CheckPrivatePools(event);
       Fold(event);
     }
     ++index_;
@@ -56,6 +58,7 @@ class Checker {
 
   void CheckAddresses(const Event& event);
   void CheckNewBlock(const Event& event);
+  void CheckPrivatePools(const Event& event);
   bool InForeignMemory(DevicePtr begin, DevicePtr end) const;
   void Fold(const Event& event);
   void CheckNewMapping(DevicePtr begin, DevicePtr end);
@@ -70,6 +73,7 @@ class Checker {
   uint64_t folded_bytes_ = 0;
   Counters counters_;
   MemoryState state_;
+  PrivatePoolRules private_pools_;
   bool maps_ranges_ = false;  // only some layouts reserve address space of their own
   RangeSet reserved_addresses_;
   RangeSet mapped_;      // current mappings
@@ -175,6 +179,13 @@ void Checker::CheckNewBlock(const Event& event) {
   if (state_.pools().count(event.pool) == 0) {
     Contradiction(absl::StrCat("pool ", event.pool, " was not created"));
   }
+}
+
+void Checker::CheckPrivatePools(const Event& event) {
+  const bool foreign = event.kind == EventKind::kBlockAllocated &&
+                       InForeignMemory(event.address, event.address + event.block_bytes());
+  std::string broken = private_pools_.Apply(event, foreign);
+  if (!broken.empty()) Contradiction(std::move(broken));
 }
 
 void Checker::Fold(const Event& event) {
