@@ -13,6 +13,10 @@ namespace {
 
 // Native refuses from here on before it rounds, which would overflow.
 constexpr size_t kAbsurdBytes = size_t{1} << 60;
+void CheckNotAbsurd(size_t bytes) {
+  TORCH_CHECK_WITH(OutOfMemoryError, bytes < kAbsurdBytes,
+                   "CUDA out of memory. Tried to allocate more than 1EB memory.");
+}
 
 // Tells the listeners around the free; false if `pointer` was no live block.
 bool FreeAndNotify(void* pointer) {
@@ -43,8 +47,7 @@ void DeleteBlock(void* pointer) noexcept {
 }  // namespace
 
 void* TorchAllocator::AllocateBlock(DeviceIndex device, cudaStream_t stream, size_t bytes) {
-  TORCH_CHECK_WITH(OutOfMemoryError, bytes < kAbsurdBytes,
-                   "CUDA out of memory. Tried to allocate more than 1EB memory.");
+  CheckNotAbsurd(bytes);
   void* pointer = nullptr;
   const offcut_status status = WithContext(
       cda::RecordContext::STATE, [&] { return offcut_allocate(device, stream, bytes, &pointer); });
@@ -56,13 +59,20 @@ void* TorchAllocator::AllocateBlock(DeviceIndex device, cudaStream_t stream, siz
 c10::DataPtr TorchAllocator::allocate(size_t bytes) {
   const DeviceIndex device = c10::cuda::current_device();
   void* pointer = nullptr;
+  if (C10_UNLIKELY(Uncached())) {
+    CheckNotAbsurd(bytes);
+    pointer = AllocateUncached(bytes);
+    return {pointer, pointer, &DeleteUncached, c10::Device(c10::kCUDA, device)};
+  }
   if (bytes != 0) {
     pointer = AllocateBlock(device, c10::cuda::getCurrentCUDAStream(device).stream(), bytes);
   }
   return {pointer, pointer, &DeleteBlock, c10::Device(c10::kCUDA, device)};
 }
 
-c10::DeleterFnPtr TorchAllocator::raw_deleter() const { return &DeleteBlock; }
+c10::DeleterFnPtr TorchAllocator::raw_deleter() const {
+  return Uncached() ? &DeleteUncached : &DeleteBlock;
+}
 
 void* TorchAllocator::raw_alloc(size_t bytes) {
   if (bytes == 0) return nullptr;

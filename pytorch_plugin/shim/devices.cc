@@ -23,12 +23,6 @@ void TorchAllocator::init(int device_count) {
 
 bool TorchAllocator::initialized() { return device_count_.load() > 0; }
 
-void TorchAllocator::enable(bool value) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      value,
-      "Offcut does not support switching its cache off yet (caching_allocator_enable(False)).");
-}
-
 double TorchAllocator::getMemoryFraction(DeviceIndex device) {
   double fraction = 1.0;
   CheckStatus(offcut_get_memory_fraction(device, &fraction), "get_per_process_memory_fraction");

@@ -8,6 +8,7 @@
 // Python package checks the version before it loads the result. One source file per concept:
 //   allocation.cc   blocks: out, in, used on further streams
 //   devices.cc      start, limits, copies
+//   uncached.cc     without a cache
 //   statistics.cc   torch.cuda.memory_stats and its resets
 //   snapshot.cc     torch.cuda.memory._snapshot
 //   history.cc      _record_memory_history: traces, stacks, annotations, trackers
@@ -62,14 +63,16 @@ class TorchAllocator final : public cca::CUDAAllocator {
   void init(int device_count) override;
   bool initialized() override;
   std::string name() override { return backend_; }
-  void enable(bool value) override;
-  bool isEnabled() const override { return true; }
   double getMemoryFraction(DeviceIndex device) override;
   void setMemoryFraction(double fraction, DeviceIndex device) override;
   void copy_data(void* to, const void* from, size_t bytes) const override;
   cudaError_t memcpyAsync(void* to, int to_device, const void* from, int from_device, size_t bytes,
                           cudaStream_t stream, bool peers_enabled) override;
   void enablePeerAccess(DeviceIndex device, DeviceIndex peer) override;
+
+  // uncached.cc
+  void enable(bool value) override;
+  bool isEnabled() const override;
 
   // statistics.cc
   cca::DeviceStats getDeviceStats(DeviceIndex device) override;
@@ -119,10 +122,19 @@ class TorchAllocator final : public cca::CUDAAllocator {
 
  private:
   void* AllocateBlock(DeviceIndex device, cudaStream_t stream, size_t bytes);
+  // Whether memory comes from cudaMalloc, and goes to cudaFree, each time.
+  bool Uncached() const {
+    return C10_UNLIKELY(!enabled_.load(std::memory_order_relaxed)) || forced_uncached_;
+  }
+  static bool ForcedUncached();
+  static void* AllocateUncached(size_t bytes);
+  static void DeleteUncached(void* pointer);
   [[noreturn]] void ThrowFailed(DeviceIndex device, size_t bytes, offcut_status status);
   [[noreturn]] void ThrowOutOfMemory(DeviceIndex device, size_t bytes);
 
   const std::string backend_;
+  const bool forced_uncached_ = ForcedUncached();
+  std::atomic<bool> enabled_{true};
   std::atomic<int> device_count_{0};
   std::mutex observers_mutex_;
   std::vector<cca::OutOfMemoryObserver> out_of_memory_observers_;

@@ -112,16 +112,21 @@ def first_difference(native: Any, ours: Any, path: str = "") -> str | None:
     return next((found for pair in pairs if (found := first_difference(*pair[1:], pair[0]))), None)
 
 
-def both(code: str, *, conf: str = SEGMENTS, sim: Mapping[str, Any] | None = None) -> list[Any]:
+def both(
+    code: str,
+    *,
+    conf: str = SEGMENTS,
+    sim: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> list[Any]:
     """What `code` reports under PyTorch's own allocator, and under Offcut."""
     text = WALK + TOLD + textwrap.dedent(code)
 
     def one(enable: bool) -> Any:
         # The line that enables Offcut is missing natively, and stacks name lines.
         code_of_one = text if enable else "\n" + text
-        return run(
-            code_of_one, enable=enable, sim=sim, environment={"PYTORCH_CUDA_ALLOC_CONF": conf}
-        ).value
+        settings = {**(environment or {}), "PYTORCH_CUDA_ALLOC_CONF": conf}
+        return run(code_of_one, enable=enable, sim=sim, environment=settings).value
 
     with ThreadPoolExecutor(2) as pool:
         return list(pool.map(one, (False, True)))

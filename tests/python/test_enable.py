@@ -115,20 +115,6 @@ def test_refuses_without_a_driver_and_the_program_goes_on() -> None:
     assert "simulated_environment" in done.value
 
 
-def test_refuses_where_no_caching_is_asked_for() -> None:
-    done = run(
-        """
-        try:
-            offcut.enable()
-        except offcut.Error as error:
-            report(str(error))
-        """,
-        enable=False,
-        environment={"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
-    )
-    assert "PYTORCH_NO_CUDA_MEMORY_CACHING" in done.value
-
-
 def test_names_the_missing_library(tmp_path: Path) -> None:
     sources = Path(offcut.__file__).parent
     shutil.copytree(sources, tmp_path / "offcut", ignore=shutil.ignore_patterns("lib", "bin"))

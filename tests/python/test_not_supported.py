@@ -5,7 +5,6 @@ from harness import run
 
 REFUSED = {
     "ipc": ("x.untyped_storage()._share_cuda_()", "CUDA IPC"),
-    "no cache": ("torch.cuda.caching_allocator_enable(False)", "caching_allocator_enable"),
 }
 
 

@@ -29,7 +29,7 @@ seen = []
 for step in walk(seed={seed}, steps=2000):
     if step % 7 == 0:
         seen.append(torch.cuda.memory_stats())
-report(seen)
+report([seen, torch.cuda.memory_summary(), torch.cuda.memory_summary(abbreviated=True)])
 """
 
 
@@ -47,8 +47,11 @@ def differences(native: list[dict[str, int]], ours: list[dict[str, int]]) -> lis
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_every_figure_is_natives_at_every_step(name: str, seed: int) -> None:
     conf, sim = CONFIGURATIONS[name]
-    native, ours = both(PROGRAM.format(seed=seed), conf=conf, sim=sim)
+    (native, *native_summaries), (ours, *summaries) = both(
+        PROGRAM.format(seed=seed), conf=conf, sim=sim
+    )
     assert differences(native, ours) == []
+    assert summaries == native_summaries
     assert max(s["inactive_split.all.current"] for s in native) > 0, "the program cuts blocks"
     if name == "oversize":
         assert max(stats["oversize_allocations.current"] for stats in native) > 0
@@ -60,7 +63,9 @@ def test_every_figure_is_natives_at_every_step(name: str, seed: int) -> None:
 def test_while_the_device_runs_far_behind(name: str) -> None:
     """Only waits bring it forward, so that both allocators see the same events done."""
     conf, sim = CONFIGURATIONS[name]
-    native, ours = both(PROGRAM.format(seed=3), conf=conf, sim={**sim, "lag": "3600000ms"})
+    (native, *_), (ours, *_) = both(
+        PROGRAM.format(seed=3), conf=conf, sim={**sim, "lag": "3600000ms"}
+    )
     told = [
         text
         for text in differences(native, ours)

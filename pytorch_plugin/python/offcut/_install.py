@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
 import re
 from typing import Any
 
@@ -32,11 +31,6 @@ def enable() -> None:
         raise Error(
             "CUDA is already initialised in this process: call offcut.enable() before the first "
             "use of CUDA, best right after `import torch`"
-        )
-    if os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING"):
-        raise Error(
-            "PYTORCH_NO_CUDA_MEMORY_CACHING is set: it asks for no caching, which is all that "
-            "Offcut does. Unset it, or do not enable Offcut"
         )
     _refuse_missing_driver()
     reason = shim.offcut_torch_install()
