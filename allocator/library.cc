@@ -143,6 +143,7 @@ absl::StatusOr<DeviceAllocator*> Library::MakeAllocatorSlow(DeviceIndex device) 
                               std::move(sinks), LimitFor(fraction, properties.total_bytes)));
   if (!allocator->notice().empty()) Tell(allocator->notice());
   allocator->SetFreeMemoryCallback(free_memory_callback_);
+  if (size_options_.has_value()) allocator->SetSizeOptions(*size_options_);
   allocator->SetWaitForPeer([this](DeviceIndex peer) {
     DeviceAllocator* const other = FindAllocator(peer);
     return other != nullptr ? other->WaitForDevice() : driver_->SynchronizeDevice(peer);
@@ -179,6 +180,23 @@ absl::Status Library::SetMemoryFraction(DeviceIndex device, double fraction) {
   return absl::OkStatus();
 }
 
+void Library::SetSizeOptions(const SizeOptions& options) {
+  absl::MutexLock lock(&mutex_);
+  SizeOptions kept(config_);
+  const auto take = [&](Option option, auto& value, const auto& wanted) {
+    if (config_.origin(option) != Origin::kOffcutConf) value = wanted;
+  };
+  take(Option::max_split_size_mb, kept.split.max_split, options.split.max_split);
+  take(Option::max_non_split_rounding_mb, kept.split.max_non_split_rounding,
+       options.split.max_non_split_rounding);
+  take(Option::large_segment_size_mb, kept.large_segment, options.large_segment);
+  take(Option::roundup_power2_divisions, kept.divisions, options.divisions);
+  take(Option::garbage_collection_threshold, kept.garbage_collection_threshold,
+       options.garbage_collection_threshold);
+  size_options_ = kept;
+  ForEachAllocator([&](DeviceAllocator& allocator) { allocator.SetSizeOptions(kept); });
+}
+
 void Library::SetFreeMemoryCallback(std::function<bool()> callback) {
   absl::MutexLock lock(&mutex_);
   ForEachAllocator([&](DeviceAllocator& allocator) { allocator.SetFreeMemoryCallback(callback); });
@@ -189,8 +207,8 @@ ChangeObserver* Library::MakeChangeObserver(DeviceIndex device) {
   std::unique_ptr<ChangeObserver>& observer = change_observers_[static_cast<size_t>(device)];
   observer = nullptr;
   if (change_callback_.call != nullptr) {
-    observer = std::make_unique<ChangeObserver>(device, change_callback_,
-                                                config_.roundup_power2_divisions().slots);
+    observer = std::make_unique<ChangeObserver>(
+        device, change_callback_, size_options_.value_or(SizeOptions(config_)).divisions);
   }
   return observer.get();
 }

@@ -76,6 +76,9 @@ class Library {
   absl::Status SetMemoryFraction(DeviceIndex device, double fraction);
   double MemoryFraction(DeviceIndex device) const;
 
+  // Of all devices, those to come included; but what OFFCUT_CONF says stays.
+  void SetSizeOptions(const SizeOptions& options);
+
   // See DeviceAllocator; of all devices, those to come included.
   void SetFreeMemoryCallback(std::function<bool()> callback);
 
@@ -125,6 +128,7 @@ class Library {
   std::unique_ptr<Recorder> recorder_ ABSL_GUARDED_BY(mutex_);
   std::array<double, kMaxDevices> fractions_ ABSL_GUARDED_BY(mutex_);
   std::function<bool()> free_memory_callback_ ABSL_GUARDED_BY(mutex_);
+  std::optional<SizeOptions> size_options_ ABSL_GUARDED_BY(mutex_);  // if they were changed
   ChangeCallback change_callback_ ABSL_GUARDED_BY(mutex_);
   std::array<std::unique_ptr<ChangeObserver>, kMaxDevices> change_observers_
       ABSL_GUARDED_BY(mutex_);

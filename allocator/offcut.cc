@@ -408,6 +408,35 @@ offcut_status offcut_get_memory_fraction(int device, double* out) {
   return status;
 }
 
+offcut_status offcut_set_size_options(const offcut_size_options* options) {
+  if (Library::InForkedChild()) return offcut::Return(offcut::ForkedChildError());
+  const double threshold = options->garbage_collection_threshold;
+  if (!(threshold >= 0 && threshold < 1)) {
+    return offcut::Return(absl::InvalidArgumentError(
+        absl::StrCat("a garbage collection threshold of ", threshold, ": from 0 to below 1")));
+  }
+  if (options->large_segment_bytes < offcut::policy::native::kOwnSegmentMin) {
+    return offcut::Return(absl::InvalidArgumentError(
+        absl::StrCat("large segments of ", options->large_segment_bytes, " bytes: at least ",
+                     offcut::policy::native::kOwnSegmentMin)));
+  }
+  offcut::SizeOptions wanted(Library::Get().config());
+  wanted.split = {.max_split = options->max_split_bytes,
+                  .max_non_split_rounding = options->max_non_split_rounding_bytes};
+  wanted.large_segment = options->large_segment_bytes;
+  wanted.garbage_collection_threshold = threshold;
+  for (size_t i = 0; i < wanted.divisions.size(); ++i) {
+    const uint64_t divisions = options->roundup_power2_divisions[i];
+    if ((divisions & (divisions - 1)) != 0) {
+      return offcut::Return(
+          absl::InvalidArgumentError(absl::StrCat(divisions, " divisions are no power of two")));
+    }
+    wanted.divisions[i] = divisions;
+  }
+  Library::Get().SetSizeOptions(wanted);
+  return OFFCUT_OK;
+}
+
 offcut_status offcut_get_counters(int device, offcut_counters* out) {
   *out = {};
   offcut_status status;

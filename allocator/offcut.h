@@ -234,6 +234,17 @@ OFFCUT_API offcut_status offcut_restore_checkpoint(int device, const offcut_chec
 OFFCUT_API offcut_status offcut_set_memory_fraction(int device, double fraction);
 OFFCUT_API offcut_status offcut_get_memory_fraction(int device, double* out);
 
+/* What PyTorch lets a program change while it runs (torch.cuda.memory._set_allocator_settings). */
+typedef struct offcut_size_options {
+  size_t max_split_bytes; /* SIZE_MAX: none */
+  size_t max_non_split_rounding_bytes;
+  size_t large_segment_bytes;            /* at least 10 MiB */
+  uint64_t roundup_power2_divisions[16]; /* per power of two from 1 MiB on; 0 or a power of two */
+  double garbage_collection_threshold;   /* of the limit, below 1; 0: off */
+} offcut_size_options;
+/* Requests of all devices go by these from now on, except what OFFCUT_CONF says. */
+OFFCUT_API offcut_status offcut_set_size_options(const offcut_size_options* options);
+
 /* ---- Statistics --------------------------------------------------------------------------------
  */
 

@@ -33,6 +33,11 @@ ArenaLayout::~ArenaLayout() {
   }
 }
 
+void ArenaLayout::SetSizeOptions(const SizeOptions& options) {
+  divisions_ = options.divisions;
+  divided_ = divisions_ != policy::native::Divisions();
+}
+
 std::unique_ptr<Pool> ArenaLayout::NewPool(uint16_t index, StreamLedger::Stream& stream) {
   auto pool = std::make_unique<ArenaPool>(index, stream, *this);
   pools_.push_back(pool.get());

@@ -38,6 +38,7 @@ class ArenaLayout final : public Layout {
   explicit ArenaLayout(LayoutContext& context);
   ~ArenaLayout() override;
 
+  void SetSizeOptions(const SizeOptions& options) override;
   std::unique_ptr<Pool> NewPool(uint16_t index, StreamLedger::Stream& stream) override;
   Block* Take(Pool& pool, Bytes requested) override;
   void GiveBack(Block* block, uint64_t epoch) override;
@@ -150,8 +151,8 @@ class ArenaLayout final : public Layout {
 
   const uint64_t created_ns_;
   uint64_t moves_ = 0;  // granules, in all
-  const policy::native::Divisions divisions_;
-  const bool divided_;
+  policy::native::Divisions divisions_;
+  bool divided_;
   GranulePool& granules_;
   ArenaSet small_{.small = true};
   ArenaSet large_;

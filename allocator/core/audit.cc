@@ -317,6 +317,10 @@ absl::Status AuditSegmentCounters(const StateView& view) {
   std::vector<int64_t> currents;
   due.ForEachGauge([&](const Gauge& gauge) { currents.push_back(gauge.current); });
   SegmentCounters counted = view.segment_counters;
+  if (counted.max_split_changed) {
+    counted.oversize_blocks.current = due.oversize_blocks.current;
+    counted.oversize_segments.current = due.oversize_segments.current;
+  }
   size_t i = 0;
   absl::Status status;
   counted.ForEachGauge([&](const Gauge& gauge) {

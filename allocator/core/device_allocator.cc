@@ -257,6 +257,11 @@ absl::Status DeviceAllocator::OpenTo(DeviceIndex peer) {
   return default_layout().OpenTo(peer);
 }
 
+void DeviceAllocator::SetSizeOptions(const SizeOptions& options) {
+  DeviceMutexLock lock(&mutex_);
+  for (const std::unique_ptr<Layout>& layout : layouts_) layout->SetSizeOptions(options);
+}
+
 void DeviceAllocator::SetLimit(Bytes limit) {
   DeviceMutexLock lock(&mutex_);
   limit_ = limit;

@@ -129,6 +129,9 @@ class DeviceAllocator {
   // Blocks, those there and those to come, may be used by work on `peer` too.
   absl::Status OpenTo(DeviceIndex peer) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Requests from now on go by these.
+  void SetSizeOptions(const SizeOptions& options) ABSL_LOCKS_EXCLUDED(mutex_);
+
   // Reserved and foreign memory together do not grow beyond `limit` bytes; what there is stays.
   void SetLimit(Bytes limit) ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -28,6 +28,7 @@
 #include "allocator/core/granule_pool.h"
 #include "allocator/core/pool.h"
 #include "allocator/core/segment_counters.h"
+#include "allocator/core/size_options.h"
 #include "allocator/core/state_view.h"
 #include "allocator/core/stream_ledger.h"
 #include "allocator/driver/driver.h"
@@ -72,6 +73,8 @@ class Layout {
   // Everything goes back to the driver. Requires: the device is idle.
   virtual ~Layout() = default;
 
+  // From now on; what was rounded or cut by others stays as it is.
+  virtual void SetSizeOptions(const SizeOptions& /*options*/) {}
   virtual std::unique_ptr<Pool> NewPool(uint16_t index, StreamLedger::Stream& stream) = 0;
 
   // --- The hot path ---

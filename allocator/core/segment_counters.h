@@ -24,8 +24,10 @@ struct SegmentCounters {
   // Of at least max_split_size_mb.
   Gauge oversize_blocks;  // that the program holds
   Gauge oversize_segments;
-  // max_split_size_mb in bytes; ~0: none.
+  // max_split_size_mb in bytes, at the start; ~0: none.
   Bytes max_split_bytes = ~Bytes{0};
+  // Another one holds since: what is oversize depends on when it was counted.
+  bool max_split_changed = false;
 
   void ForEachGauge(absl::FunctionRef<void(Gauge&)> visit) {
     for (GaugeBySize* gauges : {&segments, &remainders, &remainder_bytes}) {

@@ -40,7 +40,7 @@ bool SegmentsLayout::Applies(ReclaimStep step, const Pool& pool, Bytes requested
     case ReclaimStep::kReleaseFitting: {
       const Block* const largest = Cast(pool).large.free.FindLargest();
       return !native::IsSmall(BlockSize(requested)) && largest != nullptr &&
-             largest->size >= limits_.max_split && !InUse(pool);
+             largest->size >= options_.split.max_split && !InUse(pool);
     }
     default:
       return true;
@@ -68,7 +68,7 @@ Block* SegmentsLayout::TakeAfterStep(Pool& any_pool, Bytes requested) {
   Block* tile = std::exchange(fresh_, nullptr);
   if (tile == nullptr) {
     tile = set.free.FindBestFit(size);
-    if (tile == nullptr || !native::MayServe(tile->size, size, limits_)) return nullptr;
+    if (tile == nullptr || !native::MayServe(tile->size, size, options_.split)) return nullptr;
   }
   return TakeFrom(pool, set, tile, size);
 }
@@ -193,7 +193,7 @@ Bytes SegmentsLayout::ReleaseAllOf(SegmentPool& pool, SegmentSet& set) {
 
 absl::Status SegmentsLayout::ReleaseFittingSlow(SegmentPool& pool, Bytes requested) {
   SegmentSet& set = pool.large;
-  const Bytes needed = std::max(BlockSize(requested), limits_.max_split);
+  const Bytes needed = std::max(BlockSize(requested), options_.split.max_split);
   Bytes released = 0;
   if (Block* const fitting = set.free.FindBestFit(needed); fitting != nullptr) {
     released = ReleaseSlow(pool, set, fitting);
@@ -201,7 +201,7 @@ absl::Status SegmentsLayout::ReleaseFittingSlow(SegmentPool& pool, Bytes request
     // None is large enough: several, the largest first.
     while (released < needed) {
       Block* const largest = set.free.FindLargest();
-      if (largest == nullptr || largest->size < limits_.max_split) break;
+      if (largest == nullptr || largest->size < options_.split.max_split) break;
       const Bytes bytes = ReleaseSlow(pool, set, largest);
       if (bytes == 0) break;
       released += bytes;
@@ -216,11 +216,12 @@ absl::Status SegmentsLayout::ReleaseFittingSlow(SegmentPool& pool, Bytes request
 // --- Garbage -------------------------------------------------------------------------------------
 
 Bytes SegmentsLayout::GarbageThreshold() const {
-  return static_cast<Bytes>(garbage_threshold_ * static_cast<double>(context_.limit));
+  return static_cast<Bytes>(options_.garbage_collection_threshold *
+                            static_cast<double>(context_.limit));
 }
 
 bool SegmentsLayout::AboveGarbageThreshold() const {
-  return garbage_threshold_ > 0 && context_.limit != kNoLimit &&
+  return options_.garbage_collection_threshold > 0 && context_.limit != kNoLimit &&
          context_.reserved_bytes() > GarbageThreshold();
 }
 

@@ -16,14 +16,8 @@ SizeClassOf ClassOf(bool small) { return small ? SizeClassOf::kSmall : SizeClass
 }  // namespace
 
 SegmentsLayout::SegmentsLayout(LayoutContext& context, SegmentSource source)
-    : Layout(context),
-      source_(source),
-      limits_{.max_split = context.config.max_split_size_mb().bytes(),
-              .max_non_split_rounding = context.config.max_non_split_rounding_mb().bytes()},
-      large_segment_(context.config.large_segment_size_mb().bytes()),
-      divisions_(context.config.roundup_power2_divisions().slots),
-      garbage_threshold_(context.config.garbage_collection_threshold()) {
-  context.segment_counters.max_split_bytes = limits_.max_split;
+    : Layout(context), source_(source), options_(context.config) {
+  context.segment_counters.max_split_bytes = options_.split.max_split;
 }
 
 SegmentsLayout::~SegmentsLayout() {
@@ -52,19 +46,26 @@ std::unique_ptr<Pool> SegmentsLayout::NewPool(uint16_t index, StreamLedger::Stre
   return pool;
 }
 
+void SegmentsLayout::SetSizeOptions(const SizeOptions& options) {
+  SegmentCounters& counters = context_.segment_counters;
+  // As native: what was counted as oversize by the former limit stays so.
+  counters.max_split_changed |= options.split.max_split != options_.split.max_split;
+  options_ = options;
+}
+
 // --- The hot path --------------------------------------------------------------------------------
 
 Bytes SegmentsLayout::BlockSize(Bytes requested) const {
-  return native::BlockSize(requested, divisions_);
+  return native::BlockSize(requested, options_.divisions);
 }
 
 Block* SegmentsLayout::Take(Pool& any_pool, Bytes requested) {
   SegmentPool& pool = Cast(any_pool);
   const Bytes size = BlockSize(requested);
   SegmentSet& set = SetOf(pool, native::IsSmall(size));
-  if (garbage_threshold_ > 0) CountSearch(pool, set);
+  if (options_.garbage_collection_threshold > 0) CountSearch(pool, set);
   Block* const tile = set.free.FindBestFit(size);
-  if (tile == nullptr || !native::MayServe(tile->size, size, limits_)) return nullptr;
+  if (tile == nullptr || !native::MayServe(tile->size, size, options_.split)) return nullptr;
   return TakeFrom(pool, set, tile, size);
 }
 
@@ -72,7 +73,7 @@ Block* SegmentsLayout::TakeFrom(SegmentPool& pool, SegmentSet& set, Block* tile,
   set.free.Remove(tile);
   const bool no_split = pool.private_pool != nullptr && pool.private_pool->no_split;
   Block* rest = nullptr;
-  if (!no_split && native::ShouldSplit(tile->size, size, set.small, limits_)) {
+  if (!no_split && native::ShouldSplit(tile->size, size, set.small, options_.split)) {
     rest = context_.blocks.SplitOff(tile, size);
     EnterFree(set, rest);
   }
@@ -137,11 +138,11 @@ void SegmentsLayout::CountTaken(const Block& taken, const Block* rest) {
   } else {
     Fall(counters.remainder_bytes, size_class, taken.size);
   }
-  if (taken.size >= limits_.max_split) counters.oversize_blocks.Rise(1);
+  if (taken.size >= options_.split.max_split) counters.oversize_blocks.Rise(1);
 }
 
 void SegmentsLayout::CountFreed(const Block& block) {
-  if (block.size >= limits_.max_split) context_.segment_counters.oversize_blocks.Fall(1);
+  if (block.size >= options_.split.max_split) context_.segment_counters.oversize_blocks.Fall(1);
 }
 
 void SegmentsLayout::CountJoined(const Block& block, uint64_t joined, Bytes joined_bytes) {
@@ -161,7 +162,7 @@ void SegmentsLayout::CountJoined(const Block& block, uint64_t joined, Bytes join
 
 void SegmentsLayout::CountSegment(Bytes bytes, bool small, bool made) {
   SegmentCounters& counters = context_.segment_counters;
-  const bool oversize = bytes >= limits_.max_split;
+  const bool oversize = bytes >= options_.split.max_split;
   if (made) {
     Rise(counters.segments, ClassOf(small), 1);
     if (oversize) counters.oversize_segments.Rise(1);
@@ -203,7 +204,7 @@ std::vector<Block*> SegmentsLayout::Cut(Block* segment, absl::Span<const Bytes> 
 // --- Questions -----------------------------------------------------------------------------------
 
 Bytes SegmentsLayout::GrowthFor(Bytes requested) const {
-  const Bytes bytes = native::SegmentSize(BlockSize(requested), large_segment_);
+  const Bytes bytes = native::SegmentSize(BlockSize(requested), options_.large_segment);
   return source_ == SegmentSource::kOneGranule ? RoundUp(bytes, context_.properties.granularity)
                                                : bytes;
 }

@@ -39,6 +39,7 @@ class SegmentsLayout final : public Layout {
   SegmentsLayout(LayoutContext& context, SegmentSource source);
   ~SegmentsLayout() override;
 
+  void SetSizeOptions(const SizeOptions& options) override;
   std::unique_ptr<Pool> NewPool(uint16_t index, StreamLedger::Stream& stream) override;
   Block* Take(Pool& pool, Bytes requested) override;
   Block* TakeAfterStep(Pool& pool, Bytes requested) override;
@@ -142,10 +143,7 @@ class SegmentsLayout final : public Layout {
   std::vector<SegmentPool*> PoolsByStream() const;
 
   const SegmentSource source_;
-  const policy::native::SplitLimits limits_;
-  const Bytes large_segment_;
-  const policy::native::Divisions divisions_;
-  const double garbage_threshold_;
+  SizeOptions options_;
   std::vector<SegmentPool*> pools_;
   // How often large requests searched the default pools for a block, if garbage is collected; the
   // age of a free block is by how much this grew since.

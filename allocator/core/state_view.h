@@ -85,8 +85,8 @@ struct StateView {
   };
 
   Bytes limit = 0;
-  Bytes reserved_bytes = 0;     // as the layouts count it
-  size_t pending_blocks = 0;    // as the stream ledger counts them
+  Bytes reserved_bytes = 0;           // as the layouts count it
+  size_t pending_blocks = 0;          // as the stream ledger counts them
   std::vector<StreamHandle> streams;  // by index
   std::vector<PoolView> pools;        // by index
   std::vector<ArenaView> arenas;

@@ -24,6 +24,7 @@ std::string Install() {
     if (status != OFFCUT_INVALID_ARGUMENT) return offcut_last_error();
   }
   offcut_set_free_memory_callback([](void*) { return RunFreeMemoryCallbacks() ? 1 : 0; }, nullptr);
+  FollowSettings();
   installed = new TorchAllocator(previous->name());
   cca::allocator.store(installed);
   // torch.accelerator and c10::getDeviceAllocator look here; native registers with a low priority.

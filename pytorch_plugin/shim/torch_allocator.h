@@ -10,6 +10,7 @@
 //   devices.cc      start, limits, copies
 //   uncached.cc     without a cache
 //   statistics.cc   torch.cuda.memory_stats and its resets
+//   settings.cc     _set_allocator_settings
 //   snapshot.cc     torch.cuda.memory._snapshot
 //   history.cc      _record_memory_history: traces, stacks, annotations, trackers
 //   private_pools.cc  CUDA graphs, MemPool, use_mem_pool, and checkpoints of them
@@ -143,6 +144,9 @@ class TorchAllocator final : public cca::CUDAAllocator {
 // Throws what PyTorch would throw: nothing for OFFCUT_OK, NotImplementedError for what is not
 // built, else RuntimeError with offcut_last_error(). Not for OFFCUT_OUT_OF_MEMORY of a request.
 void CheckStatus(offcut_status status, const char* what);
+
+// From now on, settings that a program changes through PyTorch are Offcut's too.
+void FollowSettings();
 
 // True if a callback that libraries register with PyTorch has freed something: CUDA IPC's does.
 bool RunFreeMemoryCallbacks() noexcept;
