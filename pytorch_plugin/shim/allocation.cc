@@ -18,6 +18,13 @@ void CheckNotAbsurd(size_t bytes) {
                    "CUDA out of memory. Tried to allocate more than 1EB memory.");
 }
 
+// With one device there is nothing to ask for, and CUDA takes as long to answer as an allocation:
+// 42 of 145 ns for a block and its free, through this file, on an H200's host.
+DeviceIndex CurrentDevice() {
+  static const bool only_one = c10::cuda::device_count() == 1;
+  return C10_LIKELY(only_one) ? DeviceIndex{0} : c10::cuda::current_device();
+}
+
 // Tells the listeners around the free; false if `pointer` was no live block.
 bool FreeAndNotify(void* pointer) {
   offcut_block block;
@@ -57,7 +64,7 @@ void* TorchAllocator::AllocateBlock(DeviceIndex device, cudaStream_t stream, siz
 }
 
 c10::DataPtr TorchAllocator::allocate(size_t bytes) {
-  const DeviceIndex device = c10::cuda::current_device();
+  const DeviceIndex device = CurrentDevice();
   void* pointer = nullptr;
   if (C10_UNLIKELY(Uncached())) {
     CheckNotAbsurd(bytes);
@@ -76,13 +83,13 @@ c10::DeleterFnPtr TorchAllocator::raw_deleter() const {
 
 void* TorchAllocator::raw_alloc(size_t bytes) {
   if (bytes == 0) return nullptr;
-  const DeviceIndex device = c10::cuda::current_device();
+  const DeviceIndex device = CurrentDevice();
   return AllocateBlock(device, c10::cuda::getCurrentCUDAStream(device).stream(), bytes);
 }
 
 void* TorchAllocator::raw_alloc_with_stream(size_t bytes, cudaStream_t stream) {
   if (bytes == 0) return nullptr;
-  return AllocateBlock(c10::cuda::current_device(), stream, bytes);
+  return AllocateBlock(CurrentDevice(), stream, bytes);
 }
 
 void TorchAllocator::raw_delete(void* pointer) {
