@@ -288,13 +288,17 @@ void ArenaLayout::Retire(const std::vector<Block*>& leaving, uint64_t epoch, boo
 void ArenaLayout::RemoveOldMappings(ArenaPool& pool, DeviceMutex* mutex) {
   if (pool.old_tiles.empty()) return;
   context_.streams.PollEpochs(pool.stream);
+  size_t granules = 0;
   while (!pool.old_tiles.empty() && pool.IsIdle(pool.old_tiles.front()->epoch)) {
     if (context_.streams.AnyCapturing()) return;
     // Out of the list, it is nobody else's.
     Block* const tile = pool.old_tiles.front();
     pool.old_tiles.pop_front();
     Arena& arena = *tile->arena;
-    const Bytes unmapped = granules_.UnmapRange(arena, tile->address, tile->size, mutex);
+    granules += tile->size / arena.granularity();
+    const bool many = granules > GranulePool::kMostUnderLock;
+    const Bytes unmapped =
+        granules_.UnmapRange(arena, tile->address, tile->size, many ? mutex : nullptr);
     Block* const rest = unmapped == 0 ? tile : arena.OldBecameGap(tile, unmapped);
     if (rest == nullptr) continue;
     pool.old_tiles.push_front(rest);

@@ -204,7 +204,7 @@ Bytes GranulePool::UnmapRange(Arena& arena, DevicePtr address, Bytes bytes, Devi
   CallLog log(emitter_.clock());
   size_t unmapped = 0;
   {
-    const WithoutLock without_lock(places.size() > kMostUnderLock ? mutex : nullptr);
+    const WithoutLock without_lock(mutex);
     const auto unmap = [&](const Place& place) {
       return log.Time(DriverCall::kUnmap, place.address,
                       [&] { return driver_.Unmap(place.address, place.bytes); });

@@ -78,7 +78,8 @@ class GranulePool {
   // Removes the mappings of the range, current and old ones, in order, and releases the granules
   // that have none left. Returns the bytes unmapped: fewer than asked for if the driver fails, and
   // then always a front part. Requires: the device is done with the range, which cuts no granule.
-  // `mutex`: as for MapAll.
+  // `mutex`: the device's lock, given up meanwhile; nobody else may use the range. nullptr: it is
+  // kept.
   Bytes UnmapRange(Arena& arena, DevicePtr address, Bytes bytes, DeviceMutex* mutex = nullptr);
 
   // Granules that are mapped, or unmapped, in one go while other threads wait for the lock: about
