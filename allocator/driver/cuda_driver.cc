@@ -86,6 +86,9 @@ constexpr int kDriverVersionMin = 12000;
 constexpr char kRemedy[] =
     "; install the NVIDIA driver, or preload liboffcut_cudasim.so to simulate one";
 
+// What SynchronizeDevice allocates and frees, in bytes.
+constexpr size_t kSmallestBlock = 512;
+
 // ", for RDMA, for export as a descriptor"
 std::string Named(const MemoryFlags& flags) {
   return absl::StrCat(flags.rdma ? ", for RDMA" : "",
@@ -138,6 +141,7 @@ absl::StatusOr<CudaFunctions> LoadFunctions() {
 struct CudaDriver::Cuda {
   struct Device {
     CUcontext context = nullptr;
+    std::atomic<bool> has_pools{false};      // made by CreateDriverPool, at some time
     absl::Status status = absl::OkStatus();  // of retaining the context
     absl::once_flag once;
   };
@@ -258,6 +262,13 @@ absl::StatusOr<CudaDriver::Cuda::Device*> CudaDriver::Cuda::Retain(DeviceIndex d
   absl::call_once(found.once, [&] {
     found.status = DriverError(f.cuDevicePrimaryCtxRetain(&found.context, device),
                                absl::StrCat("cuDevicePrimaryCtxRetain(device ", device, ")"));
+    if (!found.status.ok()) return;
+    // Small blocks share a piece of memory, which this one keeps: so SynchronizeDevice finds one
+    // when memory is out. If there is none now, it waits in another way.
+    const ContextScope current(f, found.context);
+    const RelaxedCaptureScope relaxed(f);
+    CUdeviceptr kept = 0;
+    (void)f.cuMemAlloc(&kept, kSmallestBlock);
   });
   OFFCUT_RETURN_IF_ERROR(found.status);
   return &found;
@@ -335,6 +346,18 @@ absl::StatusOr<MemoryInfo> CudaDriver::GetMemoryInfo(DeviceIndex device) {
 absl::Status CudaDriver::SynchronizeDevice(DeviceIndex device) {
   OFFCUT_ASSIGN_OR_RETURN(const Cuda::Device* on, cuda_->Retain(device));
   const ContextScope current(cuda_->f, on->context);
+  const RelaxedCaptureScope relaxed(cuda_->f);
+  // cuCtxSynchronize ends every capture on the device, and nothing tells of those on streams that
+  // we have never seen. cuMemFree waits for the same work, and in the relaxed mode it harms none;
+  // but the driver's pools do not learn of it that what they hold is idle.
+  CUdeviceptr block = 0;
+  if (!on->has_pools.load(std::memory_order_relaxed) &&
+      cuda_->f.cuMemAlloc(&block, kSmallestBlock) == CUDA_SUCCESS) {
+    const CUresult result = cuda_->f.cuMemFree(block);
+    if (result == CUDA_SUCCESS) return absl::OkStatus();
+    return DriverError(result, absl::StrCat("cuMemFree(", kSmallestBlock, " bytes on device ",
+                                            device, "), for its wait"));
+  }
   if (const CUresult result = cuda_->f.cuCtxSynchronize(); result != CUDA_SUCCESS) {
     return DriverError(result, absl::StrCat("cuCtxSynchronize(device ", device, ")"));
   }
@@ -474,7 +497,7 @@ absl::Status CudaDriver::FreeMemory(DeviceIndex device, DevicePtr address) {
 
 absl::StatusOr<DriverPool> CudaDriver::CreateDriverPool(DeviceIndex device,
                                                         const MemoryFlags& flags) {
-  OFFCUT_ASSIGN_OR_RETURN(const Cuda::Device* on, cuda_->Retain(device));
+  OFFCUT_ASSIGN_OR_RETURN(Cuda::Device* const on, cuda_->Retain(device));
   if (flags.rdma) {
     return DriverError(CudaResult::kInvalidValue, "cuMemPoolCreate: a pool has no flag for RDMA");
   }
@@ -489,6 +512,7 @@ absl::StatusOr<DriverPool> CudaDriver::CreateDriverPool(DeviceIndex device,
       result != CUDA_SUCCESS) {
     return DriverError(result, absl::StrCat("cuMemPoolCreate(device ", device, Named(flags), ")"));
   }
+  on->has_pools.store(true, std::memory_order_relaxed);
   return pool;
 }
 

@@ -104,7 +104,8 @@ class Driver {
   virtual absl::StatusOr<int> DeviceCount() = 0;
   virtual absl::StatusOr<DeviceProperties> GetProperties(DeviceIndex device) = 0;
   virtual absl::StatusOr<MemoryInfo> GetMemoryInfo(DeviceIndex device) = 0;
-  // Waits for everything submitted to the device.
+  // Waits for everything submitted to the device. Harms no capture where no driver pool was
+  // created.
   virtual absl::Status SynchronizeDevice(DeviceIndex device) = 0;
 
   // --- Address space and physical memory ---

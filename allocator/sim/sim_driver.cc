@@ -86,7 +86,7 @@ absl::StatusOr<MemoryInfo> SimDriver::GetMemoryInfo(DeviceIndex device) {
 
 absl::Status SimDriver::SynchronizeDevice(DeviceIndex device) {
   OFFCUT_RETURN_IF_ERROR(Enter(DriverCall::kSynchronizeDevice));
-  return model_->streams().SynchronizeDevice(device);
+  return model_->streams().WaitForDevice(device);
 }
 
 // --- Address space and physical memory ---

@@ -98,7 +98,7 @@ bool IsSimulated() { return std::getenv("OFFCUT_SIM") != nullptr; }
 
 class CudaWorld final : public ContractWorld {
  public:
-  explicit CudaWorld(CudaDriver* driver) : driver_(driver) {
+  explicit CudaWorld(std::unique_ptr<CudaDriver> driver) : driver_(std::move(driver)) {
     CUcontext context = nullptr;
     EXPECT_EQ(program_.retain_context(&context, 0), CUDA_SUCCESS);
     EXPECT_EQ(program_.set_context(context), CUDA_SUCCESS);
@@ -179,20 +179,21 @@ class CudaWorld final : public ContractWorld {
   }
 
  private:
-  CudaDriver* const driver_;
+  const std::unique_ptr<CudaDriver> driver_;
   ProgramFunctions program_;
   Gate gate_;
   std::vector<CUgraphExec> graphs_;
 };
 
 absl::StatusOr<std::unique_ptr<ContractWorld>> MakeCudaWorld() {
-  static auto* const driver = new CudaDriver;
+  // One for each test: a driver that has made pools waits in another way.
+  auto driver = std::make_unique<CudaDriver>();
   const absl::Status initialized = driver->Initialize();
   if (!initialized.ok() && IsSimulated()) {
     return absl::InternalError(absl::StrCat("OFFCUT_SIM is set, but: ", initialized.message()));
   }
   if (!initialized.ok()) return initialized;
-  return std::make_unique<CudaWorld>(driver);
+  return std::make_unique<CudaWorld>(std::move(driver));
 }
 
 INSTANTIATE_TEST_SUITE_P(Cuda, DriverContract,

@@ -963,12 +963,20 @@ TEST_P(DriverContract, ARecordOnTheLegacyStreamEndsABlockingCapture) {
   EXPECT_TRUE(driver().RecordEvent(0, event, nullptr).ok());
 }
 
-TEST_P(DriverContract, SynchronizingTheDeviceIsForbiddenDuringACapture) {
-  const StreamHandle stream = CreateStream();
-  world().BeginCapture(stream, ContractCaptureMode::kThreadLocal);
-  const absl::Status synchronized = driver().SynchronizeDevice(0);
-  EXPECT_EQ(synchronized.code(), absl::StatusCode::kFailedPrecondition) << synchronized;
-  EXPECT_FALSE(world().EndCapture(stream));
+TEST_P(DriverContract, SynchronizingTheDeviceWaitsDuringACaptureAndDoesItNoHarm) {
+  for (const bool non_blocking : {true, false}) {
+    for (const auto mode : {ContractCaptureMode::kGlobal, ContractCaptureMode::kThreadLocal,
+                            ContractCaptureMode::kRelaxed}) {
+      const StreamHandle captured = CreateStream(non_blocking), other = CreateStream(true);
+      const EventHandle event = CreateEvent();
+      world().BeginCapture(captured, mode);
+      EXPECT_TRUE(driver().RecordEvent(0, event, other).ok());
+      EXPECT_TRUE(driver().SynchronizeDevice(0).ok());
+      std::thread([&] { EXPECT_TRUE(driver().SynchronizeDevice(0).ok()); }).join();
+      EXPECT_TRUE(IsDone(event));
+      EXPECT_TRUE(world().EndCapture(captured));
+    }
+  }
 }
 
 TEST_P(DriverContract, AnEventOfTheDeviceEndsACapture) {

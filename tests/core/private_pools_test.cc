@@ -535,6 +535,22 @@ TEST_P(CaptureTest, ACaptureThatHasAllocatedNothingIsKnownToo) {
   EXPECT_EQ(world.allocator->EmptyCache(), 30 * kMiB);
 }
 
+// PyTorch's captures are known by their routes; another library's may be on a stream of its own.
+TEST_P(CaptureTest, ACaptureThatNobodyTellsOfSurvivesAWait) {
+  for (const char* conf : {"", "expandable_segments:False"}) {
+    World world({.memory_bytes = 128 * kMiB, .config = *Config::Parse({.offcut_conf = conf})});
+    const StreamHandle stream = world.NewStream();
+    world.Free(world.Allocate(60 * kMiB));
+    sim::StreamModel& streams = world.sim.model().streams();
+    ASSERT_TRUE(streams.BeginCapture(0, stream, GetParam()).ok());
+    EXPECT_EQ(world.allocator->EmptyCache(), 60 * kMiB);
+    world.Free(world.Allocate(100 * kMiB));
+    world.Allocate(100 * kMiB, world.NewStream());
+    const auto graph = streams.EndCapture(0, stream);
+    EXPECT_TRUE(graph.ok()) << graph.status();
+  }
+}
+
 TEST_P(CaptureTest, AUseWithinTheCaptureEndsWithIt) {
   World world({.lag_ns = kLagNs});
   sim::StreamModel& streams = world.sim.model().streams();
