@@ -232,7 +232,8 @@ absl::Status DeviceAllocator::FailSlow(const Pool& pool, Bytes requested, const 
                                        bool wait_refused) {
   FailureReason reason = FailureReason::kDriverError;
   Bytes device_used = 0;
-  const Bytes growth = requested <= policy::kRequestMax ? pool.layout.GrowthFor(requested) : 0;
+  const bool servable = requested > 0 && requested <= policy::kRequestMax;
+  const Bytes growth = servable ? pool.layout.GrowthFor(requested) : 0;
   const bool at_limit = context_.reserved_bytes() + growth > context_.limit;
   if (absl::IsResourceExhausted(cause)) {
     // Where the driver was asked, it is the device that has no more.

@@ -169,5 +169,14 @@ TEST(FuzzRegression, AUseOnTheLegacyStreamBesideACapture) {
         }});
 }
 
+// What a request of 0 bytes would make the memory grow by was a division by zero.
+TEST(FuzzRegression, ARequestOfNothingInDivisions) {
+  using enum OpKind;
+  Play({.setup = {.conf = "expandable_segments:False,roundup_power2_divisions:4"},
+        .ops = {
+            {.kind = kAllocate, .block = 1},
+        }});
+}
+
 }  // namespace
 }  // namespace offcut::fuzz
