@@ -47,10 +47,6 @@ void Library::ReadOptions() {
   if (config.ok()) {
     config_ = *std::move(config);
     for (const std::string& warning : config_.warnings()) Tell(warning);
-    if (const absl::StatusOr<LayoutKind> layout = config_.layout(); !layout.ok()) {
-      start_status_ = layout.status();
-      Tell(start_status_.message());
-    }
   } else {
     // A run must not die of a typing error: it goes on with the defaults.
     start_status_ = config.status();
@@ -115,7 +111,6 @@ absl::StatusOr<DeviceAllocator*> Library::MakeAllocatorSlow(DeviceIndex device) 
   if (DeviceAllocator* const allocator = FindAllocator(device); allocator != nullptr) {
     return allocator;
   }
-  OFFCUT_RETURN_IF_ERROR(config_.layout().status());
   OFFCUT_RETURN_IF_ERROR(driver_->Initialize());
   OFFCUT_ASSIGN_OR_RETURN(const int devices, driver_->DeviceCount());
   if (device < 0 || device >= std::min<int>(devices, kMaxDevices)) {

@@ -48,7 +48,7 @@ class Library {
   const Config& config() const { return config_; }
 
   // The allocator of a device, made at the first call. InvalidArgument for a device that does not
-  // exist; Unimplemented if the options ask for a layout that is not built yet.
+  // exist.
   absl::StatusOr<DeviceAllocator*> AllocatorFor(DeviceIndex device) {
     if (DeviceAllocator* const allocator = FindAllocator(device);
         ABSL_PREDICT_TRUE(allocator != nullptr)) {

@@ -37,6 +37,26 @@ const OptionDescription& Describe(Option option) {
   return OptionDescriptions()[static_cast<size_t>(option)];
 }
 
+// Where else an option would have an effect that has none in `layout`, after "has no effect": "" if
+// it has one here.
+std::string WithoutEffect(OptionStatus status, LayoutKind layout) {
+  const auto only_in = [layout](LayoutKind kind, const char* name, const char* option) {
+    return layout == kind ? "" : absl::StrCat(" but in the ", name, " layout (", option, ")");
+  };
+  switch (status) {
+    case OptionStatus::kWorks:
+      return "";
+    case OptionStatus::kSegments:
+      return only_in(LayoutKind::kSegments, "segments", "expandable_segments:False");
+    case OptionStatus::kAsync:
+      return only_in(LayoutKind::kAsync, "async", "backend:cudaMallocAsync");
+    case OptionStatus::kNotYet:
+    case OptionStatus::kNoMeaning:
+      break;
+  }
+  return " here";
+}
+
 std::optional<std::string> Environment(const char* name) {
   const char* text = std::getenv(name);
   return text == nullptr ? std::nullopt : std::optional<std::string>(text);
@@ -228,17 +248,12 @@ absl::StatusOr<Config> Config::Parse(const ConfigTexts& texts) {
   }
   absl::Status status = ConfigParser::CheckBounds(texts, &config);
   if (!status.ok()) return status;
-  const absl::StatusOr<LayoutKind> layout = config.layout();
-  const bool segments = layout.ok() && *layout == LayoutKind::kSegments;
   for (const OptionDescription& row : OptionDescriptions()) {
     if (config.origin(row.option) != Origin::kOffcutConf) continue;
-    if (row.status == OptionStatus::kWorks) continue;
-    const bool in_segments = row.status == OptionStatus::kSegments;
-    if (in_segments && segments) continue;
-    config.warnings_.push_back(absl::StrCat(
-        "OFFCUT_CONF: ", row.key, " has no effect",
-        in_segments ? " but in the segments layout (expandable_segments:False). " : ". ",
-        row.note));
+    if (const std::string why = WithoutEffect(row.status, config.layout()); !why.empty()) {
+      config.warnings_.push_back(
+          absl::StrCat("OFFCUT_CONF: ", row.key, " has no effect", why, ". ", row.note));
+    }
   }
   return config;
 }
@@ -249,17 +264,12 @@ absl::StatusOr<Config> Config::FromEnvironment() {
                 .pytorch_alloc_conf = Environment("PYTORCH_ALLOC_CONF")});
 }
 
-absl::StatusOr<LayoutKind> Config::layout() const {
-  const auto refuse = [&](Option option, absl::string_view layout) {
-    const std::string given = absl::StrCat(Describe(option).key, ":", text(option));
-    return absl::UnimplementedError(absl::StrCat(
-        given, " (", OriginName(origin(option)), ") selects the ", layout,
-        " layout, which is not built yet; remove ", given, ", or set OFFCUT_CONF=",
-        Describe(option).key, ":", Describe(option).default_text, ", to use the arena layout"));
-  };
-  if (backend() == Backend::kCudaMallocAsync) return refuse(Option::backend, "async");
-  if (!expandable_segments()) return LayoutKind::kSegments;
-  return LayoutKind::kArena;
+LayoutKind Config::native_layout() const {
+  return expandable_segments() ? LayoutKind::kArena : LayoutKind::kSegments;
+}
+
+LayoutKind Config::layout() const {
+  return backend() == Backend::kCudaMallocAsync ? LayoutKind::kAsync : native_layout();
 }
 
 std::string Config::text(Option option) const {

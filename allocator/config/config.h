@@ -50,7 +50,7 @@ absl::string_view OriginName(Origin origin);
 
 enum class LayoutKind : uint8_t { kArena, kSegments, kAsync };
 
-enum class OptionStatus : uint8_t { kWorks, kSegments, kNotYet, kNoMeaning };
+enum class OptionStatus : uint8_t { kWorks, kSegments, kAsync, kNotYet, kNoMeaning };
 
 // What options.def says of one option.
 struct OptionDescription {
@@ -92,9 +92,9 @@ class Config {
 #undef OFFCUT_OPTION
 #undef OFFCUT_OPTION_ALIAS
 
-  // The layout that the options ask for. Unimplemented, naming the option, its origin and the
-  // remedy, for one that is not built yet; never another layout in its place.
-  absl::StatusOr<LayoutKind> layout() const;
+  // The layout that the options ask for, and the one that they would without `backend`.
+  LayoutKind layout() const;
+  LayoutKind native_layout() const;
 
   Origin origin(Option option) const { return sources_[static_cast<size_t>(option)].origin; }
   // The value as it was given, without whitespace, or the default's text.

@@ -14,6 +14,8 @@ absl::string_view StatusName(OptionStatus status) {
       return "works";
     case OptionStatus::kSegments:
       return "segments layout";
+    case OptionStatus::kAsync:
+      return "async layout";
     case OptionStatus::kNotYet:
       return "not yet";
     case OptionStatus::kNoMeaning:

@@ -12,7 +12,7 @@
 
 namespace offcut {
 
-// "works", "segments layout", "not yet" or "no meaning".
+// "works", "segments layout", "async layout", "not yet" or "no meaning".
 absl::string_view StatusName(OptionStatus status);
 
 // A JSON array with an object per option: key, value, default (all texts, as written in

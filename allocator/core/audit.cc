@@ -153,6 +153,9 @@ absl::Status AuditTaken(const StateView& view) {
       }
     }
   }
+  for (const StateView::Tile& block : view.driver_blocks) {
+    add(block.address, block.size, block.requested, block.state, block.pool);
+  }
   if (due.size() != view.taken.size()) {
     return Broken(
         absl::StrCat(view.taken.size(), " blocks in the table, ", due.size(), " in the arenas"));
@@ -247,8 +250,33 @@ absl::Status AuditGranules(const StateView& view) {
     return Broken(absl::StrCat(current, " granules and ", old, " old mappings in the arenas, ",
                                due_current, " and ", due_old, " by the granules"));
   }
+  for (const StateView::DriverPoolView& pool : view.driver_pools) reserved += pool.reserved_bytes;
   if (view.reserved_bytes != reserved) {
-    return Broken(absl::StrCat(view.reserved_bytes, " bytes reserved by granules of ", reserved));
+    return Broken(absl::StrCat(view.reserved_bytes,
+                               " bytes reserved by granules and driver's pools of ", reserved));
+  }
+  return absl::OkStatus();
+}
+
+// Blocks in pools of the driver are taken, and no more than fits: in those of
+// the default pools, and in those of private ones.
+absl::Status AuditDriverPools(const StateView& view) {
+  AccountedDriverPools held, taken;
+  for (const StateView::DriverPoolView& pool : view.driver_pools) {
+    held.Add(pool.reserved_bytes, IsPrivateDriverPool(pool.number));
+  }
+  for (const StateView::Tile& block : view.driver_blocks) {
+    if (!IsTaken(block.state)) {
+      return Broken(absl::StrCat("the block at ", At(block.address), " in a driver's pool is ",
+                                 ToString(block.state)));
+    }
+    taken.Add(block.size, view.pools[block.pool].private_pool_id != 0);
+  }
+  if (taken.reserved_bytes > held.reserved_bytes ||
+      taken.private_reserved_bytes > held.private_reserved_bytes) {
+    return Broken(absl::StrCat("the driver's pools hold ", held.reserved_bytes, " and, private, ",
+                               held.private_reserved_bytes, " bytes for blocks of ",
+                               taken.reserved_bytes, " and ", taken.private_reserved_bytes));
   }
   return absl::OkStatus();
 }
@@ -270,6 +298,9 @@ absl::Status AuditCounters(const StateView& view) {
   for (const StateView::GranuleView& granule : view.granules) {
     if (granule.mapped_at != 0) mapped += static_cast<int64_t>(granule.bytes);
     old += static_cast<int64_t>(granule.bytes * granule.old_mappings);
+  }
+  for (const StateView::DriverPoolView& pool : view.driver_pools) {
+    mapped += static_cast<int64_t>(pool.reserved_bytes);
   }
   int64_t foreign = 0;
   for (const StateView::ArenaView& arena : view.arenas) {
@@ -393,6 +424,7 @@ absl::Status Audit(const StateView& view) {
   OFFCUT_RETURN_IF_ERROR(AuditFreeIndexes(view));
   OFFCUT_RETURN_IF_ERROR(AuditTaken(view));
   OFFCUT_RETURN_IF_ERROR(AuditGranules(view));
+  OFFCUT_RETURN_IF_ERROR(AuditDriverPools(view));
   OFFCUT_RETURN_IF_ERROR(AuditCounters(view));
   OFFCUT_RETURN_IF_ERROR(AuditSegmentCounters(view));
   return AuditAccounting(view);

@@ -45,6 +45,7 @@ struct Block {
   union {
     Arena* arena = nullptr;
     Segment* segment;  // in the segments layout
+    uint64_t capture;  // in the async layout: that allocated it (Driver::GetCaptureId); 0: none
   };
   // Tiles: neighbours by address; tile.address + tile.size == tile.next->address.
   // Slots: `next` links the slab's free slots.

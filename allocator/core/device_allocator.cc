@@ -7,31 +7,53 @@
 #include "allocator/base/check.h"
 #include "allocator/base/status_macros.h"
 #include "allocator/core/arena_layout.h"
+#include "allocator/core/async_layout.h"
 #include "allocator/core/segments_layout.h"
 #include "allocator/policy/sizes.h"
 
 namespace offcut {
+
+namespace {
+
+// The layout that the options ask for or, with a notice, the next best that the device has
+// everything for.
+LayoutKind LayoutFor(const Config& config, DeviceIndex device, const DeviceProperties& properties,
+                     std::string* notice) {
+  LayoutKind layout = config.layout();
+  std::string lacks;
+  if (layout == LayoutKind::kAsync && !properties.driver_pools) {
+    lacks = "no pools of stream-ordered memory";
+    layout = config.native_layout();
+  }
+  if (layout == LayoutKind::kArena && !properties.virtual_memory) {
+    absl::StrAppend(&lacks, lacks.empty() ? "" : " and ", "no virtual memory management");
+    layout = LayoutKind::kSegments;
+  }
+  if (!lacks.empty()) {
+    *notice =
+        absl::StrCat("device ", device, " (", properties.name, ") has ", lacks, ": the ",
+                     layout == LayoutKind::kArena ? "arena" : "segments", " layout is used there");
+  }
+  return layout;
+}
+
+}  // namespace
 
 // --- Life and death ------------------------------------------------------------------------------
 
 absl::StatusOr<std::unique_ptr<DeviceAllocator>> DeviceAllocator::Create(
     Driver& driver, DeviceIndex device, const Clock& clock, AddressMap& address_map,
     const Config& config, std::vector<EventSink*> sinks, Bytes limit) {
-  OFFCUT_ASSIGN_OR_RETURN(LayoutKind layout, config.layout());
   OFFCUT_RETURN_IF_ERROR(driver.Initialize());
   OFFCUT_ASSIGN_OR_RETURN(DeviceProperties properties, driver.GetProperties(device));
   std::string notice;
-  if (!properties.virtual_memory && layout != LayoutKind::kSegments) {
-    notice = absl::StrCat("device ", device, " (", properties.name,
-                          ") has no virtual memory management: the segments layout is used there");
-    layout = LayoutKind::kSegments;
-  }
+  const LayoutKind layout = LayoutFor(config, device, properties, &notice);
   std::unique_ptr<DeviceAllocator> allocator(new DeviceAllocator(
       driver, device, std::move(properties), layout, clock, address_map, config, std::move(sinks)));
   allocator->notice_ = std::move(notice);
   allocator->SetLimit(limit);
   DeviceMutexLock lock(&allocator->mutex_);
-  if (layout != LayoutKind::kSegments) {
+  if (layout == LayoutKind::kArena) {
     // A device that grants none, or cannot say, gets plain memory.
     allocator->granules_.SetFlags(GrantedMemoryFlags(driver, device).value_or(MemoryFlags()));
     // Now, while nothing runs that the test would have to wait for.
@@ -67,14 +89,22 @@ DeviceAllocator::DeviceAllocator(Driver& driver, DeviceIndex device, DevicePrope
                .blocks = blocks_,
                .granules = granules_,
                .streams = streams_,
+               .taken = taken_,
+               .private_pools = private_pools_,
                .mutex = mutex_,
                .limit = kNoLimit},
       private_pools_(emitter_) {
-  if (layout == LayoutKind::kSegments) {
-    layouts_.push_back(std::make_unique<SegmentsLayout>(context_, SegmentSource::kDriver));
-  } else {
-    layouts_.push_back(std::make_unique<ArenaLayout>(context_));
-    layouts_.push_back(std::make_unique<SegmentsLayout>(context_, SegmentSource::kOneGranule));
+  switch (layout) {
+    case LayoutKind::kSegments:
+      layouts_.push_back(std::make_unique<SegmentsLayout>(context_, SegmentSource::kDriver));
+      break;
+    case LayoutKind::kAsync:
+      layouts_.push_back(std::make_unique<AsyncLayout>(context_));
+      break;
+    case LayoutKind::kArena:
+      layouts_.push_back(std::make_unique<ArenaLayout>(context_));
+      layouts_.push_back(std::make_unique<SegmentsLayout>(context_, SegmentSource::kOneGranule));
+      break;
   }
   private_layout_ = layouts_.back().get();
   auto foreign = std::make_unique<SegmentsLayout>(context_, SegmentSource::kForeign);
@@ -209,7 +239,7 @@ Pool* DeviceAllocator::AddPool(Layout& layout, StreamLedger::Stream& stream, Pri
 
 Bytes DeviceAllocator::EmptyCache() {
   DeviceMutexLock lock(&mutex_);
-  const Bytes released = WaitForDeviceSlow().ok() ? ReleaseAllIdle() : 0;
+  const Bytes released = WaitToReleaseSlow().ok() ? ReleaseAllIdle() : 0;
   ReturnForeignSlow();
   emitter_.Emit({.bytes = released, .kind = EventKind::kCacheEmptied});
   return released;
@@ -347,6 +377,7 @@ void DeviceAllocator::MarkStep(uint64_t number) {
 
 Accounting DeviceAllocator::Account() {
   DeviceMutexLock lock(&mutex_);
+  for (const std::unique_ptr<Layout>& layout : layouts_) layout->Refresh();
   const Bytes device_used = context_.SampleDeviceUsed();
   return ViewLocked().Account(device_used);
 }

@@ -61,7 +61,7 @@ struct BlockInfo {
 class DeviceAllocator {
  public:
   // `driver`, `clock`, `address_map` and the sinks outlive the allocator. `config` names the
-  // layout, but a device without virtual memory management gets the segments layout; the limits in
+  // layout, but a device gets another, with a notice, if it lacks what that needs; the limits in
   // it are its caller's to work out as `limit`. `sinks` see every event from the first.
   static absl::StatusOr<std::unique_ptr<DeviceAllocator>> Create(
       Driver& driver, DeviceIndex device, const Clock& clock, AddressMap& address_map,
@@ -191,6 +191,8 @@ class DeviceAllocator {
   // For this device and what peers do with pending blocks; of the latter, what could not be waited
   // for stays in use.
   absl::Status WaitForDeviceSlow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // So that everything that is free is idle; twice, if frees had to wait for the first.
+  absl::Status WaitToReleaseSlow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status WaitForOneDeviceSlow(DeviceIndex device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckNothingIsCaptured() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WaitForPendingSlow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -27,6 +27,9 @@ absl::Status DeviceAllocator::RetainPool(PrivatePoolId id,
 
 absl::Status DeviceAllocator::ReleasePool(PrivatePoolId id) {
   DeviceMutexLock lock(&mutex_);
+  if (const absl::StatusOr<PrivatePool*> pool = private_pools_.Find(id); pool.ok()) {
+    private_layout().BeforeRelease(**pool);
+  }
   OFFCUT_RETURN_IF_ERROR(private_pools_.Release(id));
   RemoveReleasedPools();
   ReturnForeignSlow();
@@ -57,7 +60,7 @@ absl::Status DeviceAllocator::BeginAllocateToPool(PrivatePoolId id, StreamHandle
                                                   PrivatePools::Filter filter) {
   DeviceMutexLock lock(&mutex_);
   OFFCUT_RETURN_IF_ERROR(streams_.Find(stream).status());
-  return private_pools_.BeginRoute(id, std::move(filter));
+  return private_pools_.BeginRoute(id, stream, std::move(filter));
 }
 
 absl::Status DeviceAllocator::EndAllocateToPool(PrivatePoolId id) {
@@ -295,7 +298,7 @@ absl::StatusOr<RestoredBlocks> DeviceAllocator::RestoreCheckpoint(
 Bytes DeviceAllocator::EmptyCacheOf(PrivatePoolId id) {
   DeviceMutexLock lock(&mutex_);
   Bytes released = 0;
-  if (!private_pools_.Released(&id).empty() && WaitForDeviceSlow().ok()) {
+  if (!private_pools_.Released(&id).empty() && WaitToReleaseSlow().ok()) {
     for (const PrivatePool* const owner : private_pools_.Released(&id)) {
       for (Pool* const pool : owner->pools) released += pool->layout.ReleaseIdle(pool);
     }

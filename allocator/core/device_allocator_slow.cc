@@ -98,7 +98,7 @@ absl::Status DeviceAllocator::TakeStepSlow(ReclaimStep step, Pool& pool, Bytes r
       if (!pool.layout.ReleaseWaits()) OFFCUT_RETURN_IF_ERROR(WaitForDeviceSlow());
       break;
     case ReclaimStep::kReleaseIdle:
-      OFFCUT_RETURN_IF_ERROR(WaitForDeviceSlow());
+      OFFCUT_RETURN_IF_ERROR(WaitToReleaseSlow());
       ReleaseAllIdle();
       ReturnForeignSlow();
       break;
@@ -135,6 +135,14 @@ absl::Status DeviceAllocator::CheckNothingIsCaptured() const {
   if (!streams_.AnyCapturing()) return absl::OkStatus();
   return absl::FailedPreconditionError(
       "a stream is being captured into a CUDA graph, which a wait for the device would end");
+}
+
+absl::Status DeviceAllocator::WaitToReleaseSlow() {
+  for (const std::unique_ptr<Layout>& layout : layouts_) layout->RetryFrees();
+  OFFCUT_RETURN_IF_ERROR(WaitForDeviceSlow());
+  bool any = false;
+  for (const std::unique_ptr<Layout>& layout : layouts_) any |= layout->RetryFrees();
+  return any ? WaitForDeviceSlow() : absl::OkStatus();
 }
 
 absl::Status DeviceAllocator::WaitForDeviceSlow() {
@@ -239,6 +247,7 @@ absl::Status DeviceAllocator::FailSlow(const Pool& pool, Bytes requested, const 
     // Where the driver was asked, it is the device that has no more.
     const bool by_driver = DriverErrorCode(cause) > 0;
     reason = at_limit && !by_driver ? FailureReason::kLimit : FailureReason::kOutOfMemory;
+    for (const std::unique_ptr<Layout>& layout : layouts_) layout->Refresh();
     device_used = context_.SampleDeviceUsed();
   } else if (absl::IsOutOfRange(cause)) {
     reason = FailureReason::kTooLarge;

@@ -24,9 +24,11 @@
 #include "allocator/config/config.h"
 #include "allocator/core/address_map.h"
 #include "allocator/core/block.h"
+#include "allocator/core/block_table.h"
 #include "allocator/core/device_mutex.h"
 #include "allocator/core/granule_pool.h"
 #include "allocator/core/pool.h"
+#include "allocator/core/private_pools.h"
 #include "allocator/core/segment_counters.h"
 #include "allocator/core/size_options.h"
 #include "allocator/core/state_view.h"
@@ -48,6 +50,8 @@ struct LayoutContext {
   BlockStore& blocks;
   GranulePool& granules;
   StreamLedger& streams;
+  const BlockTable& taken;  // live and pending blocks
+  const PrivatePools& private_pools;
   DeviceMutex& mutex;                 // the device's lock
   bool second_mappings_work = false;  // as a test of the device has shown
   Bytes limit = 0;                    // on reserved memory; kNoLimit: none
@@ -113,8 +117,16 @@ class Layout {
   // Gives memory back to the driver that no block lies in and that the epochs of all streams
   // concerned prove idle. `only`: of this pool; nullptr: of all. Returns the bytes released.
   virtual Bytes ReleaseIdle(const Pool* only) = 0;
+  // Frees that the driver did not take when they were made are tried again. True if it took any, of
+  // these or others, since this was last called: a wait that begins now sets their memory free.
+  virtual bool RetryFrees() { return false; }
   // Blocks, those there and those to come, are open to work on `peer` too.
   virtual absl::Status OpenTo(DeviceIndex peer) = 0;
+
+  // What the layout knows only by asking the driver is asked now, and stated as events.
+  virtual void Refresh() {}
+  // A use of the private pool ends, and with it perhaps a graph whose memory lies there.
+  virtual void BeforeRelease(const PrivatePool& /*pool*/) {}
 
   // --- Checkpoints ---
   // The first blocks of the pool's segments, linked to the rest of each; Unimplemented where memory

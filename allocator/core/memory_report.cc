@@ -172,6 +172,10 @@ std::string MemoryReport::ToText() const {
       "free, beside a live block in its granule" + Split(own_pinned_bytes, sum.pinned_bytes));
   AppendTerm(text, "+", "idle", sum.idle_bytes,
              "free, in whole granules" + Split(own_idle_bytes, sum.idle_bytes));
+  if (sum.driver_pool_free_bytes > 0) {
+    AppendTerm(text, "+", "driver pools", sum.driver_pool_free_bytes,
+               "free, in the driver's own pools");
+  }
   AppendTerm(text, "=", "reserved", sum.reserved_bytes, "held by Offcut");
   AppendTerm(text, "+", "outside", static_cast<Bytes>(std::max<int64_t>(sum.outside_bytes, 0)),
              "the CUDA context, other libraries, other processes");

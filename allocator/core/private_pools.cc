@@ -61,16 +61,21 @@ void PrivatePools::NoteIfReleased(PrivatePool& pool) {
 
 // --- Routes --------------------------------------------------------------------------------------
 
-absl::Status PrivatePools::BeginRoute(PrivatePoolId id, Filter&& filter) {
+absl::Status PrivatePools::BeginRoute(PrivatePoolId id, StreamHandle stream, Filter&& filter) {
   if (const auto it = in_use_.find(id); it != in_use_.end() && it->second->routes > 0) {
     return absl::FailedPreconditionError(
         absl::StrCat("beginAllocateToPool: already recording to mempool_id ", Name(id)));
   }
   OFFCUT_ASSIGN_OR_RETURN(PrivatePool* const pool, Retain(id));
   ++pool->routes;
-  routes_.push_back({pool, std::move(filter)});
+  routes_.push_back({pool, stream, std::move(filter)});
   ++diversions_;
   return absl::OkStatus();
+}
+
+bool PrivatePools::IsRouteBegunOn(StreamHandle stream) const {
+  return std::any_of(routes_.begin(), routes_.end(),
+                     [stream](const Route& route) { return route.begun_on == stream; });
 }
 
 absl::StatusOr<PrivatePools::Filter> PrivatePools::EndRoute(PrivatePoolId id) {

@@ -52,12 +52,15 @@ class PrivatePools {
   // From now on requests that `filter` says yes to go to the pool, which is retained once more. The
   // latest route that says yes wins. FailedPrecondition if a route leads there already.
   // On an error the filter is left to the caller.
-  absl::Status BeginRoute(PrivatePoolId id, Filter&& filter);
+  // `stream`: where it is begun.
+  absl::Status BeginRoute(PrivatePoolId id, StreamHandle stream, Filter&& filter);
   // Returns the filter: destroying it, which is its caller's, may need more than is allowed under
   // the device's lock. The use that BeginRoute counted stays. FailedPrecondition if no route leads
   // there.
   absl::StatusOr<Filter> EndRoute(PrivatePoolId id);
   bool has_routes() const { return !routes_.empty(); }
+  // Whether some route that still leads anywhere was begun on the stream.
+  bool IsRouteBegunOn(StreamHandle stream) const;
   // A thread begins, or ends, a call of the allocator that a pool has its memory from.
   void BeginForeignCall() { ++diversions_; }
   void EndForeignCall() { --diversions_; }
@@ -78,6 +81,7 @@ class PrivatePools {
  private:
   struct Route {
     PrivatePool* pool;
+    StreamHandle begun_on;
     Filter filter;
   };
 

@@ -29,7 +29,8 @@ Accounting StateView::Account(Bytes device_used_bytes) const {
     blocks.push_back({.address = block.address,
                       .size = block.size,
                       .requested = block.requested,
-                      .pending = block.state == BlockState::kPending});
+                      .pending = block.state == BlockState::kPending,
+                      .in_private_pool = pools[block.pool].private_pool_id != 0});
   }
   // A segment of a private pool is all that pool's.
   std::set<DevicePtr> private_places;
@@ -48,7 +49,11 @@ Accounting StateView::Account(Bytes device_used_bytes) const {
   std::sort(
       accounted.begin(), accounted.end(),
       [](const AccountedGranule& a, const AccountedGranule& b) { return a.address < b.address; });
-  Accounting sum = ComputeAccounting(blocks, accounted, device_used_bytes);
+  AccountedDriverPools in_driver_pools;
+  for (const DriverPoolView& pool : driver_pools) {
+    in_driver_pools.Add(pool.reserved_bytes, IsPrivateDriverPool(pool.number));
+  }
+  Accounting sum = ComputeAccounting(blocks, accounted, in_driver_pools, device_used_bytes);
   for (const auto& [base, bytes] : foreign) sum.foreign_bytes += bytes;
   return sum;
 }

@@ -16,6 +16,7 @@
 #include "allocator/core/segment_counters.h"
 #include "allocator/events/accounting.h"
 #include "allocator/events/counters.h"
+#include "allocator/events/driver_pool_number.h"
 #include "allocator/events/event.h"
 
 namespace offcut {
@@ -78,6 +79,13 @@ struct StateView {
     uint32_t unfinished_uses = 0;
   };
 
+  // A pool of the driver's, or memory of graphs; only those that hold anything.
+  struct DriverPoolView {
+    DriverPoolNumber number = 0;
+    Bytes reserved_bytes = 0;
+    bool heard_of_late = false;  // the driver did not answer when last asked
+  };
+
   struct PoolView {
     StreamHandle stream = nullptr;
     uint64_t private_pool_id = 0;  // as encoded in events; 0: a default pool
@@ -92,7 +100,9 @@ struct StateView {
   std::vector<ArenaView> arenas;
   std::vector<FreeEntry> free;        // the free indexes, each in its own order
   std::vector<GranuleView> granules;  // the granule pool
-  std::vector<Taken> taken;           // the table of live and pending blocks, sorted by key
+  std::vector<DriverPoolView> driver_pools;
+  std::vector<Tile> driver_blocks;  // blocks that lie in them, in the layout's own order
+  std::vector<Taken> taken;         // the table of live and pending blocks, sorted by key
   Counters counters;
   SegmentCounters segment_counters;
 

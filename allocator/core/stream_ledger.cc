@@ -95,21 +95,24 @@ void StreamLedger::Pend(Block* block) {
   }
 }
 
-EventHandle StreamLedger::RecordEvent(Stream& stream, bool* retry) {
-  // An event on another stream with the same handle would tell nothing of this one.
+StreamLedger::Standing StreamLedger::Ask(Stream& stream) {
   const absl::StatusOr<StreamId> id = driver_.GetStreamId(stream.device, stream.handle);
-  if (!id.ok()) return nullptr;
+  if (!id.ok()) return Standing::kUnknown;
   if (*id != stream.id) {
     if (stream.ordered) Forget(stream);
-    return nullptr;
+    return Standing::kUnknown;
   }
   const absl::StatusOr<bool> capturing = IsCapturing(stream);
-  // Without an answer, an event might be recorded into a capture, and asking it would end that.
-  if (!capturing.ok()) return nullptr;
-  if (*capturing) {
-    *retry = true;
-    return nullptr;
-  }
+  if (!capturing.ok()) return Standing::kUnknown;
+  return *capturing ? Standing::kCapturing : Standing::kRuns;
+}
+
+EventHandle StreamLedger::RecordEvent(Stream& stream, bool* retry) {
+  // An event on another stream with the same handle would tell nothing of this one; one that is
+  // recorded into a capture would end that when it is asked for.
+  const Standing standing = Ask(stream);
+  *retry = standing == Standing::kCapturing;
+  if (standing != Standing::kRuns) return nullptr;
   EventHandle event = TakeEvent(stream.device);
   if (event == nullptr) return nullptr;
   if (const absl::Status recorded = driver_.RecordEvent(stream.device, event, stream.handle);

@@ -97,6 +97,14 @@ class StreamLedger {
   // blocking stream forbids to record an event on it.
   absl::StatusOr<bool> IsCapturing(const Stream& stream) const;
 
+  // What becomes of work that is submitted through the stream's handle now.
+  enum class Standing : uint8_t {
+    kRuns,       // it runs, in the stream's order
+    kCapturing,  // see IsCapturing
+    kUnknown,    // the handle is another stream's, or none, or the driver does not answer
+  };
+  Standing Ask(Stream& stream);
+
   // Notes that `block` is used on a stream that is not its own, by captured work or by work that
   // runs. True if the stream was not known to use it yet.
   bool AddUse(Block& block, const Stream& stream, bool captured);

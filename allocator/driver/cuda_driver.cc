@@ -61,6 +61,7 @@ namespace {
   F(cuStreamGetId)                     \
   F(cuStreamIsCapturing)               \
   F(cuThreadExchangeStreamCaptureMode) \
+  F(cuStreamWaitEvent)                 \
   F(cuEventCreate)                     \
   F(cuEventDestroy)                    \
   F(cuEventRecord)                     \
@@ -68,7 +69,7 @@ namespace {
   F(cuEventSynchronize)
 
 // Those that an older driver lacks.
-#define OFFCUT_CUDA_OPTIONAL_FUNCTIONS(F) F(cuCtxRecordEvent)
+#define OFFCUT_CUDA_OPTIONAL_FUNCTIONS(F) F(cuCtxRecordEvent) F(cuStreamGetCaptureInfo)
 
 #define OFFCUT_STRINGIFY_INNER(x) #x
 #define OFFCUT_STRINGIFY(x) OFFCUT_STRINGIFY_INNER(x)
@@ -557,6 +558,18 @@ absl::StatusOr<DriverPoolUsage> CudaDriver::GetDriverPoolUsage(DriverPool pool) 
   return usage;
 }
 
+absl::StatusOr<Bytes> CudaDriver::GetDriverPoolReserved(DriverPool pool) {
+  OFFCUT_RETURN_IF_ERROR(cuda_->CheckInitialized());
+  const RelaxedCaptureScope relaxed(cuda_->f);
+  cuuint64_t reserved = 0;
+  if (const CUresult result =
+          cuda_->f.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved);
+      result != CUDA_SUCCESS) {
+    return DriverError(result, absl::StrFormat("cuMemPoolGetAttribute(pool %p)", pool));
+  }
+  return reserved;
+}
+
 absl::Status CudaDriver::TrimDriverPool(DriverPool pool, Bytes keep_bytes) {
   OFFCUT_RETURN_IF_ERROR(cuda_->CheckInitialized());
   const RelaxedCaptureScope relaxed(cuda_->f);
@@ -627,6 +640,23 @@ absl::StatusOr<bool> CudaDriver::IsCapturing(DeviceIndex device, StreamHandle st
   return status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+absl::StatusOr<uint64_t> CudaDriver::GetCaptureId(DeviceIndex device, StreamHandle stream) {
+  OFFCUT_ASSIGN_OR_RETURN(const Cuda::Device* on, cuda_->Retain(device));
+  if (cuda_->f.cuStreamGetCaptureInfo == nullptr) {
+    return DriverError(CudaResult::kNotSupported,
+                       "cuStreamGetCaptureInfo: this driver does not have it as CUDA 12.3 does");
+  }
+  const ContextScope current(cuda_->f, on->context);
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  cuuint64_t id = 0;
+  const CUresult result =
+      cuda_->f.cuStreamGetCaptureInfo(stream, &status, &id, nullptr, nullptr, nullptr, nullptr);
+  if (result != CUDA_SUCCESS) {
+    return DriverError(result, absl::StrFormat("cuStreamGetCaptureInfo(stream %p)", stream));
+  }
+  return status == CU_STREAM_CAPTURE_STATUS_ACTIVE ? id : 0;
+}
+
 absl::StatusOr<EventHandle> CudaDriver::CreateEvent(DeviceIndex device) {
   OFFCUT_ASSIGN_OR_RETURN(const Cuda::Device* on, cuda_->Retain(device));
   const ContextScope current(cuda_->f, on->context);
@@ -653,6 +683,17 @@ absl::Status CudaDriver::RecordEvent(DeviceIndex device, EventHandle event, Stre
   if (const CUresult result = cuda_->f.cuEventRecord(event, stream); result != CUDA_SUCCESS) {
     return DriverError(result,
                        absl::StrFormat("cuEventRecord(event %p, stream %p)", event, stream));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaDriver::WaitForEvent(DeviceIndex device, StreamHandle stream, EventHandle event) {
+  OFFCUT_ASSIGN_OR_RETURN(const Cuda::Device* on, cuda_->Retain(device));
+  const ContextScope current(cuda_->f, on->context);
+  if (const CUresult result = cuda_->f.cuStreamWaitEvent(stream, event, CU_EVENT_WAIT_DEFAULT);
+      result != CUDA_SUCCESS) {
+    return DriverError(result,
+                       absl::StrFormat("cuStreamWaitEvent(stream %p, event %p)", stream, event));
   }
   return absl::OkStatus();
 }

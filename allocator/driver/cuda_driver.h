@@ -48,6 +48,7 @@ class CudaDriver final : public Driver {
   absl::Status DestroyDriverPool(DriverPool pool) override;
   absl::Status SetDriverPoolOptions(DriverPool pool, const DriverPoolOptions& options) override;
   absl::StatusOr<DriverPoolUsage> GetDriverPoolUsage(DriverPool pool) override;
+  absl::StatusOr<Bytes> GetDriverPoolReserved(DriverPool pool) override;
   absl::Status TrimDriverPool(DriverPool pool, Bytes keep_bytes) override;
   absl::Status OpenDriverPoolTo(DriverPool pool, DeviceIndex peer) override;
   absl::StatusOr<DevicePtr> AllocateAsync(DriverPool pool, Bytes bytes, DeviceIndex device,
@@ -56,9 +57,11 @@ class CudaDriver final : public Driver {
 
   absl::StatusOr<StreamId> GetStreamId(DeviceIndex device, StreamHandle stream) override;
   absl::StatusOr<bool> IsCapturing(DeviceIndex device, StreamHandle stream) override;
+  absl::StatusOr<uint64_t> GetCaptureId(DeviceIndex device, StreamHandle stream) override;
   absl::StatusOr<EventHandle> CreateEvent(DeviceIndex device) override;
   absl::Status DestroyEvent(DeviceIndex device, EventHandle event) override;
   absl::Status RecordEvent(DeviceIndex device, EventHandle event, StreamHandle stream) override;
+  absl::Status WaitForEvent(DeviceIndex device, StreamHandle stream, EventHandle event) override;
   absl::Status RecordDeviceEvent(DeviceIndex device, EventHandle event) override;
   absl::StatusOr<bool> QueryEvent(DeviceIndex device, EventHandle event) override;
   absl::Status SynchronizeEvent(DeviceIndex device, EventHandle event) override;

@@ -145,6 +145,8 @@ class Driver {
   virtual absl::Status DestroyDriverPool(DriverPool pool) = 0;
   virtual absl::Status SetDriverPoolOptions(DriverPool pool, const DriverPoolOptions& options) = 0;
   virtual absl::StatusOr<DriverPoolUsage> GetDriverPoolUsage(DriverPool pool) = 0;
+  // Its reserved_bytes alone, for where they are asked for again and again.
+  virtual absl::StatusOr<Bytes> GetDriverPoolReserved(DriverPool pool) = 0;
   // Gives idle memory back to the device, down to `keep_bytes` if there is so much. What a stream
   // has freed and not yet passed is not idle.
   virtual absl::Status TrimDriverPool(DriverPool pool, Bytes keep_bytes) = 0;
@@ -166,10 +168,16 @@ class Driver {
   // Whether work submitted to the stream now is captured into a graph instead of run. An error that
   // CUDA gives for the legacy stream beside a blocking capture (906) counts as capturing.
   virtual absl::StatusOr<bool> IsCapturing(DeviceIndex device, StreamHandle stream) = 0;
+  // Which capture the stream is part of: a number that no other capture gets; 0 for none.
+  // Unimplemented by drivers before CUDA 12.3.
+  virtual absl::StatusOr<uint64_t> GetCaptureId(DeviceIndex device, StreamHandle stream) = 0;
   // Without timing.
   virtual absl::StatusOr<EventHandle> CreateEvent(DeviceIndex device) = 0;
   virtual absl::Status DestroyEvent(DeviceIndex device, EventHandle event) = 0;
   virtual absl::Status RecordEvent(DeviceIndex device, EventHandle event, StreamHandle stream) = 0;
+  // What is submitted to `stream` from now on comes after the event's last record. Of streams that
+  // are being captured, in the order of the graph; the one that waits joins the event's capture.
+  virtual absl::Status WaitForEvent(DeviceIndex device, StreamHandle stream, EventHandle event) = 0;
   // Done when all work that was submitted to any stream of the device's primary context is. Only
   // while no stream of the device is being captured: the call would fail and END that capture.
   // Unimplemented by drivers before CUDA 12.5.

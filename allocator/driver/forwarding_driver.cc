@@ -114,6 +114,11 @@ absl::StatusOr<DriverPoolUsage> ForwardingDriver::GetDriverPoolUsage(DriverPool 
                  [&] { return driver_->GetDriverPoolUsage(pool); });
 }
 
+absl::StatusOr<Bytes> ForwardingDriver::GetDriverPoolReserved(DriverPool pool) {
+  return Forward(DriverCall::kGetDriverPoolReserved,
+                 [&] { return driver_->GetDriverPoolReserved(pool); });
+}
+
 absl::Status ForwardingDriver::TrimDriverPool(DriverPool pool, Bytes keep_bytes) {
   return Forward(DriverCall::kTrimDriverPool,
                  [&] { return driver_->TrimDriverPool(pool, keep_bytes); });
@@ -144,6 +149,10 @@ absl::StatusOr<bool> ForwardingDriver::IsCapturing(DeviceIndex device, StreamHan
   return Forward(DriverCall::kIsCapturing, [&] { return driver_->IsCapturing(device, stream); });
 }
 
+absl::StatusOr<uint64_t> ForwardingDriver::GetCaptureId(DeviceIndex device, StreamHandle stream) {
+  return Forward(DriverCall::kGetCaptureId, [&] { return driver_->GetCaptureId(device, stream); });
+}
+
 absl::StatusOr<EventHandle> ForwardingDriver::CreateEvent(DeviceIndex device) {
   return Forward(DriverCall::kCreateEvent, [&] { return driver_->CreateEvent(device); });
 }
@@ -156,6 +165,12 @@ absl::Status ForwardingDriver::RecordEvent(DeviceIndex device, EventHandle event
                                            StreamHandle stream) {
   return Forward(DriverCall::kRecordEvent,
                  [&] { return driver_->RecordEvent(device, event, stream); });
+}
+
+absl::Status ForwardingDriver::WaitForEvent(DeviceIndex device, StreamHandle stream,
+                                            EventHandle event) {
+  return Forward(DriverCall::kWaitForEvent,
+                 [&] { return driver_->WaitForEvent(device, stream, event); });
 }
 
 absl::Status ForwardingDriver::RecordDeviceEvent(DeviceIndex device, EventHandle event) {

@@ -5,10 +5,13 @@
 namespace offcut {
 
 Accounting ComputeAccounting(absl::Span<const AccountedBlock> blocks,
-                             absl::Span<const AccountedGranule> granules, Bytes device_used_bytes) {
+                             absl::Span<const AccountedGranule> granules,
+                             const AccountedDriverPools& driver_pools, Bytes device_used_bytes) {
   Accounting sum;
   sum.device_used_bytes = device_used_bytes;
+  AccountedDriverPools taken;  // of driver_pools: what no granule is found for below
   for (const AccountedBlock& block : blocks) {
+    taken.Add(block.size, block.in_private_pool);
     if (block.pending) {
       sum.pending_bytes += block.size;
     } else {
@@ -30,8 +33,10 @@ Accounting ComputeAccounting(absl::Span<const AccountedBlock> blocks,
     }
     Bytes occupied = 0;
     for (size_t i = first; i < blocks.size() && blocks[i].address < end; ++i) {
-      occupied += std::min(blocks[i].address + blocks[i].size, end) -
-                  std::max(blocks[i].address, granule.address);
+      const Bytes part = std::min(blocks[i].address + blocks[i].size, end) -
+                         std::max(blocks[i].address, granule.address);
+      occupied += part;
+      taken.Add(-part, blocks[i].in_private_pool);
     }
     const Bytes free = granule.size - std::min(occupied, granule.size);
     Bytes& term = granule.in_private_pool ? sum.private_pools_free_bytes
@@ -39,6 +44,13 @@ Accounting ComputeAccounting(absl::Span<const AccountedBlock> blocks,
                                           : sum.idle_bytes;
     term += free;
   }
+  const auto free_of = [](Bytes reserved, Bytes in_use) {
+    return reserved - std::min(reserved, in_use);
+  };
+  sum.reserved_bytes += driver_pools.reserved_bytes + driver_pools.private_reserved_bytes;
+  sum.driver_pool_free_bytes = free_of(driver_pools.reserved_bytes, taken.reserved_bytes);
+  sum.private_pools_free_bytes +=
+      free_of(driver_pools.private_reserved_bytes, taken.private_reserved_bytes);
   sum.outside_bytes =
       static_cast<int64_t>(device_used_bytes) - static_cast<int64_t>(sum.reserved_bytes);
   return sum;

@@ -26,8 +26,9 @@ struct Accounting {
   Bytes pinned_bytes = 0;              // free, in a granule that also holds a live or pending block
   Bytes idle_bytes = 0;                // the rest that we hold
   Bytes driver_pool_free_bytes = 0;    // held by the driver's own pools (async layout)
-  int64_t outside_bytes = 0;  // device used minus reserved: context, other libraries, processes.
-                              // Negative only when the sample of device used is older than a growth
+  // Device used minus reserved: context, other libraries, processes. Negative only when the sample
+  // of device used is older than a growth, or for memory of graphs that have not been launched.
+  int64_t outside_bytes = 0;
   Bytes reserved_bytes = 0;
   Bytes device_used_bytes = 0;  // as last sampled
   Bytes foreign_bytes = 0;      // beside the sum: the segments, whatever lies in them
@@ -40,6 +41,7 @@ struct AccountedBlock {
   Bytes size = 0;
   Bytes requested = 0;
   bool pending = false;
+  bool in_private_pool = false;
 };
 
 struct AccountedGranule {
@@ -48,12 +50,23 @@ struct AccountedGranule {
   bool in_private_pool = false;
 };
 
-// Both lists are sorted by address; blocks do not overlap, nor do mapped granules. Blocks in foreign
-// memory are not among them, and the result's foreign_bytes are its caller's to fill in. A block that no
-// granule stands behind (a recording with dropped events) counts as live or pending all the same,
-// and breaks the sum.
+// What pools of the driver hold for us. Whatever part of a block lies in no granule lies there.
+struct AccountedDriverPools {
+  Bytes reserved_bytes = 0;          // of those that serve default pools
+  Bytes private_reserved_bytes = 0;  // of those that serve private pools
+
+  void Add(Bytes bytes, bool in_private_pool) {
+    (in_private_pool ? private_reserved_bytes : reserved_bytes) += bytes;
+  }
+};
+
+// Both lists are sorted by address; blocks do not overlap, nor do mapped granules. Blocks in
+// foreign memory are not among them, and the result's foreign_bytes are its caller's to fill in. A
+// block that nothing stands behind (a recording with dropped events) counts as live or pending all
+// the same, and breaks the sum.
 Accounting ComputeAccounting(absl::Span<const AccountedBlock> blocks,
-                             absl::Span<const AccountedGranule> granules, Bytes device_used_bytes);
+                             absl::Span<const AccountedGranule> granules,
+                             const AccountedDriverPools& driver_pools, Bytes device_used_bytes);
 
 }  // namespace offcut
 

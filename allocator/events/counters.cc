@@ -88,6 +88,16 @@ void Counters::Apply(const Event& event) {
       Fall(held_bytes, ClassOfGranule(event), event.bytes);
       ++granules_released;
       break;
+    case EventKind::kDriverPoolGrown:
+      Rise(reserved_bytes, SizeClassOf::kLarge, event.bytes);
+      Rise(held_bytes, SizeClassOf::kLarge, event.bytes);
+      Rise(mapped_bytes, SizeClassOf::kLarge, event.bytes);
+      break;
+    case EventKind::kDriverPoolShrunk:
+      Fall(reserved_bytes, SizeClassOf::kLarge, event.bytes);
+      Fall(held_bytes, SizeClassOf::kLarge, event.bytes);
+      Fall(mapped_bytes, SizeClassOf::kLarge, event.bytes);
+      break;
     case EventKind::kForeignSegmentAdded:
       Rise(foreign_bytes, ClassOfRange(event), event.bytes);
       Rise(held_bytes, ClassOfRange(event), event.bytes);

@@ -48,9 +48,7 @@ void MemoryState::Apply(const Event& event) {
     }
     case EventKind::kGranuleCreated: {
       // Private pools take no granules from others, and give none.
-      const auto pool = pools_.find(event.pool);
-      const bool in_private_pool = pool != pools_.end() && pool->second.private_pool_id != 0;
-      const Granule granule = {.size = event.bytes, .in_private_pool = in_private_pool};
+      const Granule granule = {.size = event.bytes, .in_private_pool = IsPrivate(event.pool)};
       if (granules_.try_emplace(event.extra, granule).second) {
         reserved_bytes_ += event.bytes;
       } else {
@@ -101,6 +99,13 @@ void MemoryState::Apply(const Event& event) {
       }
       break;
     }
+    case EventKind::kDriverPoolGrown:
+      driver_pools_[event.extra] += event.bytes;
+      reserved_bytes_ += event.bytes;
+      break;
+    case EventKind::kDriverPoolShrunk:
+      ShrinkDriverPool(event);
+      break;
     case EventKind::kForeignSegmentAdded:
       if (foreign_segments_.try_emplace(event.address, event.bytes).second) {
         foreign_bytes_ += event.bytes;
@@ -154,6 +159,22 @@ void MemoryState::RemoveBlock(const Event& event, bool was_pending) {
   blocks_.erase(it);
 }
 
+void MemoryState::ShrinkDriverPool(const Event& event) {
+  const auto it = driver_pools_.find(event.extra);
+  if (it == driver_pools_.end() || it->second < event.bytes) {
+    ++inconsistencies_;
+    return;
+  }
+  reserved_bytes_ -= event.bytes;
+  it->second -= event.bytes;
+  if (it->second == 0) driver_pools_.erase(it);
+}
+
+bool MemoryState::IsPrivate(uint16_t pool) const {
+  const auto it = pools_.find(pool);
+  return it != pools_.end() && it->second.private_pool_id != 0;
+}
+
 Accounting MemoryState::Account() const {
   std::vector<AccountedBlock> blocks;
   blocks.reserve(blocks_.size());
@@ -162,7 +183,8 @@ Accounting MemoryState::Account() const {
     blocks.push_back({.address = address,
                       .size = block.size,
                       .requested = block.requested,
-                      .pending = block.pending});
+                      .pending = block.pending,
+                      .in_private_pool = IsPrivate(block.pool)});
   }
   std::vector<AccountedGranule> granules;
   granules.reserve(granules_.size());
@@ -174,7 +196,11 @@ Accounting MemoryState::Account() const {
   std::sort(
       granules.begin(), granules.end(),
       [](const AccountedGranule& a, const AccountedGranule& b) { return a.address < b.address; });
-  Accounting sum = ComputeAccounting(blocks, granules, device_used_bytes_);
+  AccountedDriverPools driver_pools;
+  for (const auto& [number, reserved] : driver_pools_) {
+    driver_pools.Add(reserved, IsPrivateDriverPool(number));
+  }
+  Accounting sum = ComputeAccounting(blocks, granules, driver_pools, device_used_bytes_);
   sum.foreign_bytes = foreign_bytes_;
   return sum;
 }

@@ -14,6 +14,7 @@
 
 #include "allocator/base/units.h"
 #include "allocator/events/accounting.h"
+#include "allocator/events/driver_pool_number.h"
 #include "allocator/events/event.h"
 
 namespace offcut {
@@ -57,6 +58,8 @@ class MemoryState {
   const std::map<uint32_t, Granule>& granules() const { return granules_; }
   // Ids of granules by the address of a mapping that is not their current one.
   const std::map<DevicePtr, uint32_t>& old_mappings() const { return old_mappings_; }
+  // What those of the driver's pools hold that hold anything.
+  const std::map<DriverPoolNumber, Bytes>& driver_pools() const { return driver_pools_; }
   const std::map<uint16_t, Pool>& pools() const { return pools_; }
   const std::map<uint32_t, Stream>& streams() const { return streams_; }
   // Segments that private pools got from allocators of somebody else's: their sizes by address.
@@ -73,10 +76,13 @@ class MemoryState {
   void RemoveBlock(const Event& event, bool was_pending);
   bool IsForeign(DevicePtr address) const;
   void AddLive(const Block& block, int sign);
+  void ShrinkDriverPool(const Event& event);
+  bool IsPrivate(uint16_t pool) const;
 
   std::map<DevicePtr, Block> blocks_;
   std::map<uint32_t, Granule> granules_;
   std::map<DevicePtr, uint32_t> old_mappings_;
+  std::map<DriverPoolNumber, Bytes> driver_pools_;
   std::map<uint16_t, Pool> pools_;
   std::map<uint32_t, Stream> streams_;
   std::map<DevicePtr, Bytes> foreign_segments_;

@@ -93,7 +93,6 @@ class Player {
 
 absl::StatusOr<std::unique_ptr<Player>> Player::Create(const Program& program,
                                                        const ReplayOptions& options) {
-  OFFCUT_RETURN_IF_ERROR(options.config.layout().status());
   std::unique_ptr<Player> player(new Player(program, options));
   OFFCUT_ASSIGN_OR_RETURN(
       player->allocator_,

@@ -225,7 +225,9 @@ absl::StatusOr<DevicePtr> PoolModel::Allocate(DriverPool pool, Bytes bytes, Devi
   ForgetDeadGraphs();
   DissolveDestroyedPools();
   if (order.graph() != 0) {
-    found = &graph_pools_.try_emplace(order.graph(), Pool{.device = found->device}).first->second;
+    found = &graph_pools_
+                 .try_emplace(order.graph(), Pool{.device = found->device, .peers = found->peers})
+                 .first->second;
   }
   const Bytes span_bytes = RoundUp(bytes, kBlockAlignment);
   OFFCUT_ASSIGN_OR_RETURN(const DevicePtr address,
@@ -354,6 +356,7 @@ absl::StatusOr<DevicePtr> PoolModel::TryTake(Pool& pool, Bytes span_bytes, MayUs
     if (points != nullptr) points->push_back(range.point);
     if (start < place->address) {
       pool.free.emplace(start, FreeRange{.bytes = place->address - start, .point = range.point});
+      it = pool.free.upper_bound(start);  // what was known of the tree is void
     }
     if (start + range.bytes > end) {
       pool.free.emplace(end, FreeRange{.bytes = start + range.bytes - end, .point = range.point});
@@ -629,6 +632,13 @@ std::optional<PoolAllocation> PoolModel::Find(DevicePtr address) const {
   const auto& [base, allocation] = *it;
   if (address - base >= allocation.bytes) return std::nullopt;
   return PoolAllocation{base, allocation.bytes, allocation.pool->device, allocation.buffer_id};
+}
+
+Bytes PoolModel::GraphBytes() const {
+  absl::MutexLock lock(&mutex_);
+  Bytes bytes = 0;
+  for (const auto& [graph, pool] : graph_pools_) bytes += pool.usage.reserved_bytes;
+  return bytes;
 }
 
 bool PoolModel::IsPoolAddress(DevicePtr address) const {

@@ -87,6 +87,8 @@ class PoolModel {
   std::optional<PoolAllocation> Find(DevicePtr address) const;
   // Whether the address lies in a pool's address space, allocated or not.
   bool IsPoolAddress(DevicePtr address) const;
+  // What all graphs hold.
+  Bytes GraphBytes() const;
   // Gives back what the device's pools can spare; whether that was anything.
   bool Reclaim(DeviceIndex device);
   // Gives back the memory of graphs that are gone; happens by itself at the next call too.

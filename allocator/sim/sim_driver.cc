@@ -191,6 +191,13 @@ absl::StatusOr<DriverPoolUsage> SimDriver::GetDriverPoolUsage(DriverPool pool) {
   return model_->pools().GetUsage(pool);
 }
 
+absl::StatusOr<Bytes> SimDriver::GetDriverPoolReserved(DriverPool pool) {
+  OFFCUT_RETURN_IF_ERROR(Enter(DriverCall::kGetDriverPoolReserved));
+  RelaxedCaptureScope relaxed;
+  OFFCUT_ASSIGN_OR_RETURN(const DriverPoolUsage usage, model_->pools().GetUsage(pool));
+  return usage.reserved_bytes;
+}
+
 absl::Status SimDriver::TrimDriverPool(DriverPool pool, Bytes keep_bytes) {
   OFFCUT_RETURN_IF_ERROR(Enter(DriverCall::kTrimDriverPool));
   RelaxedCaptureScope relaxed;
@@ -232,6 +239,13 @@ absl::StatusOr<bool> SimDriver::IsCapturing(DeviceIndex device, StreamHandle str
   return capture->status != sim::CaptureStatus::kNone;
 }
 
+absl::StatusOr<uint64_t> SimDriver::GetCaptureId(DeviceIndex device, StreamHandle stream) {
+  OFFCUT_RETURN_IF_ERROR(Enter(DriverCall::kGetCaptureId));
+  OFFCUT_ASSIGN_OR_RETURN(const sim::CaptureInfo capture,
+                          model_->streams().GetCapture(device, stream));
+  return capture.id;
+}
+
 absl::StatusOr<EventHandle> SimDriver::CreateEvent(DeviceIndex device) {
   OFFCUT_RETURN_IF_ERROR(Enter(DriverCall::kCreateEvent));
   return model_->streams().CreateEvent(device, {.timing = false});
@@ -245,6 +259,11 @@ absl::Status SimDriver::DestroyEvent(DeviceIndex device, EventHandle event) {
 absl::Status SimDriver::RecordEvent(DeviceIndex device, EventHandle event, StreamHandle stream) {
   OFFCUT_RETURN_IF_ERROR(Enter(DriverCall::kRecordEvent));
   return model_->streams().RecordEvent(device, event, stream);
+}
+
+absl::Status SimDriver::WaitForEvent(DeviceIndex device, StreamHandle stream, EventHandle event) {
+  OFFCUT_RETURN_IF_ERROR(Enter(DriverCall::kWaitForEvent));
+  return model_->streams().StreamWaitEvent(device, stream, event);
 }
 
 absl::Status SimDriver::RecordDeviceEvent(DeviceIndex device, EventHandle event) {

@@ -149,12 +149,6 @@ TEST_F(ProgramTest, OptionsPointAtTheFaultInOffcutConf) {
   EXPECT_THAT(outcome.error, HasSubstr("did you mean 'memory_limit_mb'?\n  memory_limit:77\n  ^"));
 }
 
-TEST_F(ProgramTest, OptionsSayThatALayoutIsNotBuilt) {
-  const Outcome outcome = Run("options", "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync");
-  EXPECT_EQ(outcome.exit_code, 0);
-  EXPECT_THAT(outcome.error, HasSubstr("not built yet"));
-}
-
 TEST_F(ProgramTest, InspectsARecordedRun) {
   const fs::path recording = Record(SmallRun(), 2);
   for (const fs::path& path : {recording, recording.parent_path()}) {

@@ -242,7 +242,8 @@ TEST(ReconcileTest, AddsUpToTheStateForAnyEvents) {
   Bytes live = 0, reserved = 0;
   const EventKind kinds[] = {EventKind::kBlockAllocated,  EventKind::kBlockFreed,
                              EventKind::kBlockFreePended, EventKind::kPendingFreeFinished,
-                             EventKind::kGranuleCreated,  EventKind::kGranuleReleased};
+                             EventKind::kGranuleCreated,  EventKind::kGranuleReleased,
+                             EventKind::kDriverPoolGrown, EventKind::kDriverPoolShrunk};
   for (int i = 0; i < 20'000; ++i) {
     const Event event = {.time_ns = static_cast<uint64_t>(i),
                          .address = kBase + below(8) * kMiB,
@@ -257,6 +258,8 @@ TEST(ReconcileTest, AddsUpToTheStateForAnyEvents) {
       if (row.kind == EventKind::kBlockFreePended) live -= row.bytes;
       if (row.kind == EventKind::kGranuleCreated) reserved += row.bytes;
       if (row.kind == EventKind::kGranuleReleased) reserved -= row.bytes;
+      if (row.kind == EventKind::kDriverPoolGrown) reserved += row.bytes;
+      if (row.kind == EventKind::kDriverPoolShrunk) reserved -= row.bytes;
     }
     truth.Apply(event);
     ASSERT_EQ(live, truth.live_bytes()) << i << ": " << ToString(event);

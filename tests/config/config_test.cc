@@ -36,7 +36,7 @@ std::array<uint64_t, 16> SlotsOf(const std::string& divisions) {
 
 TEST(ConfigTest, AnEmptyEnvironmentGivesTheDefaultsAndTheArena) {
   const Config config = *Config::Parse({});
-  EXPECT_EQ(*config.layout(), LayoutKind::kArena);
+  EXPECT_EQ(config.layout(), LayoutKind::kArena);
   EXPECT_TRUE(config.memory_limit_mb().unlimited());
   EXPECT_TRUE(config.max_split_size_mb().unlimited());
   EXPECT_EQ(config.per_process_memory_fraction(), 1.0);
@@ -235,24 +235,28 @@ TEST(ConfigTest, WhatHasNoMeaningHereIsReadAndToldOnce) {
   EXPECT_THAT(ErrorOf("expandable_segments_reserve:"), HasSubstr("has no value"));
 }
 
-TEST(ConfigTest, ALayoutThatIsNotBuiltIsRefusedWithItsOriginAndTheRemedy) {
-  const absl::StatusOr<LayoutKind> async =
-      Config::Parse({.pytorch_cuda_alloc_conf = "backend:cudaMallocAsync"})->layout();
-  EXPECT_EQ(async.status().code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(async.status().message()),
-              AllOf(HasSubstr("async layout"),
-                    HasSubstr("backend:cudaMallocAsync (PYTORCH_CUDA_ALLOC_CONF)"),
-                    HasSubstr("remove"), HasSubstr("OFFCUT_CONF=backend:native")));
+TEST(ConfigTest, BackendAndExpandableSegmentsSelectTheLayout) {
+  EXPECT_EQ(Config::Parse({.pytorch_cuda_alloc_conf = "expandable_segments:False"})->layout(),
+            LayoutKind::kSegments);
+  EXPECT_EQ(ParseOffcut("expandable_segments:True,backend:native")->layout(), LayoutKind::kArena);
+  EXPECT_EQ(Config::Parse({.offcut_conf = "expandable_segments:True",
+                           .pytorch_cuda_alloc_conf = "expandable_segments:False"})
+                ->layout(),
+            LayoutKind::kArena);
+  const Config async = *Config::Parse({.offcut_conf = "expandable_segments:False",
+                                       .pytorch_cuda_alloc_conf = "backend:cudaMallocAsync"});
+  EXPECT_EQ(async.layout(), LayoutKind::kAsync);
+  EXPECT_EQ(async.native_layout(), LayoutKind::kSegments) << "where a device has no such pools";
 }
 
-TEST(ConfigTest, ExpandableSegmentsSelectTheLayout) {
-  EXPECT_EQ(*Config::Parse({.pytorch_cuda_alloc_conf = "expandable_segments:False"})->layout(),
-            LayoutKind::kSegments);
-  EXPECT_EQ(*ParseOffcut("expandable_segments:True,backend:native")->layout(), LayoutKind::kArena);
-  EXPECT_EQ(*Config::Parse({.offcut_conf = "expandable_segments:True",
-                            .pytorch_cuda_alloc_conf = "expandable_segments:False"})
-                 ->layout(),
-            LayoutKind::kArena);
+TEST(ConfigTest, OptionsOfTheAsyncLayoutAreWarnedAboutElsewhere) {
+  EXPECT_THAT(ParseOffcut("async_reuse_opportunistic:False")->warnings(),
+              ElementsAre(AllOf(HasSubstr("async_reuse_opportunistic has no effect"),
+                                HasSubstr("backend:cudaMallocAsync"))));
+  EXPECT_THAT(ParseOffcut("async_release_threshold_mb:0,backend:cudaMallocAsync")->warnings(),
+              IsEmpty());
+  EXPECT_THAT(ParseOffcut("max_split_size_mb:100,backend:cudaMallocAsync")->warnings(),
+              ElementsAre(HasSubstr("max_split_size_mb has no effect")));
 }
 
 TEST(ConfigTest, LimitsThatDoNotFitAreNoLimit) {

@@ -121,6 +121,8 @@ void DriverContract::FreeAsync(DevicePtr address, StreamHandle stream) {
 DriverPoolUsage DriverContract::Usage(DriverPool pool) {
   const auto usage = driver().GetDriverPoolUsage(pool);
   EXPECT_TRUE(usage.ok()) << usage.status();
+  const auto reserved = driver().GetDriverPoolReserved(pool);
+  EXPECT_TRUE(reserved.ok() && usage.ok() && *reserved == usage->reserved_bytes);
   return usage.value_or(DriverPoolUsage{});
 }
 
@@ -949,6 +951,61 @@ TEST_P(DriverContract, AllocationsInACaptureAreTheGraphs) {
   FreeAsync(kept, stream);
   EXPECT_EQ(driver().FreeAsync(kept, 0, stream).code(), absl::StatusCode::kInvalidArgument)
       << "once per launch";
+  Synchronize();
+}
+
+TEST_P(DriverContract, MemoryOfAGraphComesWithALaunchAndIsFreedAfterIt) {
+  const DriverPool pool = CreatePool();
+  const StreamHandle stream = CreateStream(), other = CreateStream();
+  world().BeginCapture(stream, ContractCaptureMode::kGlobal);
+  const DevicePtr kept = AllocateAsync(pool, 4 * kMiB, stream);
+  EXPECT_EQ(driver().FreeAsync(kept, 0, other).code(), absl::StatusCode::kInvalidArgument)
+      << "there is nothing to free before a launch";
+  EXPECT_TRUE(world().EndCaptureAndLaunch(stream));
+  const EventHandle event = CreateEvent();
+  EXPECT_TRUE(driver().RecordEvent(0, event, stream).ok());
+  EXPECT_TRUE(driver().WaitForEvent(0, other, event).ok());
+  FreeAsync(kept, other);
+  Synchronize();
+}
+
+TEST_P(DriverContract, ACaptureHasANumberOfItsOwn) {
+  const StreamHandle stream = CreateStream(), joined = CreateStream(), other = CreateStream();
+  const auto capture_of = [&](StreamHandle asked) {
+    const auto id = driver().GetCaptureId(0, asked);
+    EXPECT_TRUE(id.ok()) << id.status();
+    return id.value_or(0);
+  };
+  if (absl::IsUnimplemented(driver().GetCaptureId(0, stream).status())) {
+    GTEST_SKIP() << driver().GetCaptureId(0, stream).status();
+  }
+  EXPECT_EQ(capture_of(stream), 0u);
+  world().BeginCapture(stream, ContractCaptureMode::kGlobal);
+  const uint64_t first = capture_of(stream);
+  EXPECT_NE(first, 0u);
+  EXPECT_EQ(capture_of(other), 0u);
+  const EventHandle forked = CreateEvent(), done = CreateEvent();
+  EXPECT_TRUE(driver().RecordEvent(0, forked, stream).ok());
+  EXPECT_TRUE(driver().WaitForEvent(0, joined, forked).ok());
+  EXPECT_EQ(capture_of(joined), first) << "a stream that waits for captured work joins the capture";
+  EXPECT_TRUE(driver().RecordEvent(0, done, joined).ok());
+  EXPECT_TRUE(driver().WaitForEvent(0, stream, done).ok());
+  EXPECT_TRUE(world().EndCapture(stream)) << "asking ends no capture";
+  world().BeginCapture(stream, ContractCaptureMode::kGlobal);
+  EXPECT_NE(capture_of(stream), first);
+  EXPECT_TRUE(world().EndCapture(stream));
+}
+
+TEST_P(DriverContract, TheThreadsDefaultStreamAllocatesBesideABlockingCapture) {
+  const DriverPool pool = CreatePool();
+  const StreamHandle stream = CreateStream(/*non_blocking=*/false);
+  world().BeginCapture(stream, ContractCaptureMode::kGlobal);
+  const auto capturing = driver().IsCapturing(0, world().PerThreadStream());
+  ASSERT_TRUE(capturing.ok()) << capturing.status();
+  EXPECT_FALSE(*capturing);
+  const DevicePtr address = AllocateAsync(pool, kMiB, world().PerThreadStream());
+  EXPECT_TRUE(world().EndCapture(stream));
+  FreeAsync(address, nullptr);
   Synchronize();
 }
 

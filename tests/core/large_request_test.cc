@@ -94,7 +94,7 @@ class LargeRequestTest : public ::testing::Test {
     const StateView view = allocator_->View();
     const absl::Status agreed = witnesses_.Check(view);
     EXPECT_TRUE(agreed.ok()) << agreed;
-    const absl::Status books = CheckDriverBooks(sim_.model().memory(), {view});
+    const absl::Status books = CheckDriverBooks(sim_.model(), {view});
     EXPECT_TRUE(books.ok()) << books;
   }
   // A thread that allocates and frees, and looks whether the state holds together meanwhile.

@@ -15,7 +15,7 @@
 #include "allocator/events/counters.h"
 #include "allocator/events/emitter.h"
 #include "allocator/events/memory_state.h"
-#include "allocator/sim/memory_model.h"
+#include "allocator/sim/device_model.h"
 
 namespace offcut {
 
@@ -40,8 +40,9 @@ class Witnesses final : public EventSink {
 };
 
 // Whether the driver holds just what the allocators over it say. `views`: of all of them.
-// `outside`: what it held before they did anything.
-absl::Status CheckDriverBooks(const sim::MemoryModel& memory, const std::vector<StateView>& views,
+// `outside`: what it held before they did anything. Of its own pools it may hold less, since it
+// does not tell what it takes back, and anything where it did not answer when it was asked.
+absl::Status CheckDriverBooks(sim::DeviceModel& model, const std::vector<StateView>& views,
                               const sim::MemoryCensus& outside = {});
 
 }  // namespace offcut

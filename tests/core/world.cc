@@ -69,7 +69,7 @@ void World::Check() {
   const StateView view = allocator->View();
   const absl::Status agreed = witnesses.Check(view);
   EXPECT_TRUE(agreed.ok()) << agreed;
-  const absl::Status books = CheckDriverBooks(sim.model().memory(), {view});
+  const absl::Status books = CheckDriverBooks(sim.model(), {view});
   EXPECT_TRUE(books.ok()) << books;
 }
 

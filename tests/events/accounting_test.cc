@@ -19,7 +19,7 @@ TEST(AccountingTest, EachByteCountsForTheFirstTermThatFits) {
       {.address = 2 * kGranule, .size = kGranule},
       {.address = 3 * kGranule, .size = kGranule},
       {.address = 4 * kGranule, .size = kGranule}};
-  const Accounting sum = ComputeAccounting(blocks, granules, 5 * kGranule);
+  const Accounting sum = ComputeAccounting(blocks, granules, {}, 5 * kGranule);
   EXPECT_EQ(sum.live_bytes, kMiB - 100);
   EXPECT_EQ(sum.rounding_bytes, 100u);
   EXPECT_EQ(sum.pending_bytes, 512u);
@@ -36,7 +36,7 @@ TEST(AccountingTest, ABlockMayReachOverManyGranules) {
                                                   {.address = 2 * kGranule, .size = kGranule},
                                                   {.address = 3 * kGranule, .size = kGranule},
                                                   {.address = 4 * kGranule, .size = kGranule}};
-  const Accounting sum = ComputeAccounting(blocks, granules, 0);
+  const Accounting sum = ComputeAccounting(blocks, granules, {}, 0);
   EXPECT_EQ(sum.pinned_bytes, kGranule);
   EXPECT_EQ(sum.idle_bytes, kGranule);
 }
@@ -65,7 +65,7 @@ TEST(AccountingTest, TheTermsAddUpOverRandomLayouts) {
         at += size;
       }
     }
-    const Accounting sum = ComputeAccounting(blocks, granules, 1000 * kGranule);
+    const Accounting sum = ComputeAccounting(blocks, granules, {}, 1000 * kGranule);
     EXPECT_EQ(
         sum.live_bytes + sum.rounding_bytes + sum.pending_bytes + sum.pinned_bytes + sum.idle_bytes,
         sum.reserved_bytes);

@@ -12,10 +12,15 @@
 #include <utility>
 #include <vector>
 
+#include "allocator/base/clock.h"
 #include "allocator/base/status_macros.h"
+#include "allocator/core/address_map.h"
+#include "allocator/core/device_allocator.h"
 #include "allocator/driver/cuda_results.h"
 #include "allocator/driver/driver.h"
+#include "allocator/sim/sim_driver.h"
 #include "gtest/gtest.h"
+#include "tests/core/witnesses.h"
 #include "tests/fuzz/machine.h"
 #include "tests/fuzz/program.h"
 
@@ -95,6 +100,10 @@ std::vector<Op> AwkwardFrees() {
       {.kind = kDestroyStream, .stream = 2},
       {.kind = kFree, .block = 2},
       {.kind = kAllocate, .block = 6, .bytes = 800 * kMiB},
+      {.kind = kAllocate, .stream = 3, .block = 7, .bytes = 2 * kMiB},
+      {.kind = kUse, .stream = 3, .block = 7, .ns = 100'000},
+      {.kind = kDestroyStream, .stream = 3},
+      {.kind = kFree, .block = 7},
       {.kind = kEmptyCache},
   };
 }
@@ -125,6 +134,9 @@ std::vector<Scenario> Scenarios() {
            {"Alias", ""},
            {"Wait", "remap:wait"},
            {"Off", "remap:off"},
+           {"Async",
+            "backend:cudaMallocAsync,async_reuse_follow_events:False,"
+            "async_reuse_internal_dependencies:False"},
            {"Segments", "expandable_segments:False"},
            {"SegmentsWithLimits",
             "expandable_segments:False,max_split_size_mb:20,garbage_collection_threshold:0.5"}}) {
@@ -174,13 +186,12 @@ absl::Status Play(const Program& program, const FaultyDriver::Fault* fault, Call
 }
 
 TEST(DriverFaultTest, TheScenariosReachEveryCallOfTheCore) {
-  // The core does not choose devices, and waits for them without an event.
-  const std::set<DriverCall> not_of_the_core = {
-      DriverCall::kDeviceCount,          DriverCall::kRecordDeviceEvent,
-      DriverCall::kCreateDriverPool,     DriverCall::kDestroyDriverPool,
-      DriverCall::kSetDriverPoolOptions, DriverCall::kGetDriverPoolUsage,
-      DriverCall::kTrimDriverPool,       DriverCall::kOpenDriverPoolTo,
-      DriverCall::kAllocateAsync,        DriverCall::kFreeAsync};
+  // The core does not choose devices, and asks of the driver's pools only what they hold.
+  const std::set<DriverCall> not_of_the_core = {DriverCall::kDeviceCount,
+                                                DriverCall::kGetDriverPoolUsage};
+  // See GraphMemoryFaultTest.
+  const std::set<DriverCall> of_graphs = {DriverCall::kGetCaptureId, DriverCall::kWaitForEvent,
+                                          DriverCall::kRecordDeviceEvent};
   CallCounts sum{};
   for (const Scenario& scenario : Scenarios()) {
     Calls calls;
@@ -188,8 +199,10 @@ TEST(DriverFaultTest, TheScenariosReachEveryCallOfTheCore) {
     ASSERT_TRUE(status.ok()) << scenario.name << ": " << status.message();
     for (size_t call = 0; call < sum.size(); ++call) sum[call] += calls.counts[call];
   }
-#define OFFCUT_DRIVER_CALL(name, number, cuda_name) \
-  EXPECT_EQ(sum[number] > 0, !not_of_the_core.contains(DriverCall::k##name)) << #name;
+#define OFFCUT_DRIVER_CALL(name, number, cuda_name)                            \
+  EXPECT_EQ(sum[number] > 0, !not_of_the_core.contains(DriverCall::k##name) && \
+                                 !of_graphs.contains(DriverCall::k##name))     \
+      << #name;
 #include "allocator/driver/driver_calls.def"
 #undef OFFCUT_DRIVER_CALL
 }
@@ -215,6 +228,94 @@ TEST_P(EveryDriverCallTest, MayFindMemoryOut) { FailEach(1, CudaResult::kOutOfMe
 TEST_P(EveryDriverCallTest, MayFail) { FailEach(1, CudaResult::kUnknown); }
 TEST_P(EveryDriverCallTest, MayFailThreeTimes) { FailEach(3, CudaResult::kUnknown); }
 TEST_P(EveryDriverCallTest, MayBeTheFirstOfAllToFail) { FailEach(kForever, CudaResult::kUnknown); }
+
+// --- Memory of graphs ----------------------------------------------------------------------------
+
+// What a capture allocates from the driver's pools: no program of the fuzzer launches a graph.
+class GraphMemoryFaultTest : public ::testing::Test {
+ protected:
+  // One graph's life, with a fault if there is one. Calls that the fault may fail, fail silently:
+  // what counts is what is left.
+  void Live(const FaultyDriver::Fault* fault, uint64_t* calls) {
+    SimDriver sim({.memory_bytes = 256 * kMiB, .lag_ns = 1'000'000, .outside_bytes = 0});
+    FaultyDriver driver(&sim);
+    const Clock clock = sim.clock();
+    AddressMap address_map;
+    Witnesses witnesses;
+    sim::StreamModel& streams = sim.model().streams();
+    const StreamHandle stream = *streams.CreateStream(0, {.non_blocking = true});
+    const StreamHandle side = *streams.CreateStream(0, {.non_blocking = true});
+    const EventHandle event = *streams.CreateEvent(0, {});
+    auto allocator = *DeviceAllocator::Create(
+        driver, 0, clock, address_map, *Config::Parse({.offcut_conf = "backend:cudaMallocAsync"}),
+        {&witnesses});
+    if (fault != nullptr) driver.Inject(*fault);
+    const auto check = [&] {
+      const absl::Status agreed = witnesses.Check(allocator->View());
+      ASSERT_TRUE(agreed.ok()) << agreed;
+    };
+    const PrivatePoolId id = {.first = 1};
+    const auto free = [&](const absl::StatusOr<DevicePtr>& block) {
+      if (!block.ok()) return;
+      EXPECT_TRUE(allocator->Free(*block).ok());
+      check();
+    };
+    const auto captured = [&](StreamHandle of) {
+      const absl::StatusOr<sim::CaptureInfo> capture = streams.GetCapture(0, of);
+      return capture.ok() && capture->id != 0;
+    };
+
+    const absl::StatusOr<DevicePtr> outside = allocator->Allocate(stream, kMiB);
+    const bool routed = allocator->BeginAllocateToPool(id, stream, captured).ok();
+    ASSERT_TRUE(streams.BeginCapture(0, stream, sim::CaptureMode::kGlobal).ok());
+    const absl::StatusOr<DevicePtr> inner = allocator->Allocate(stream, 2 * kMiB);
+    const absl::StatusOr<DevicePtr> kept = allocator->Allocate(stream, 3 * kMiB);
+    ASSERT_TRUE(streams.RecordEvent(0, event, stream).ok());
+    ASSERT_TRUE(streams.StreamWaitEvent(0, side, event).ok());
+    const absl::StatusOr<DevicePtr> beside = allocator->Allocate(side, 4 * kMiB);
+    ASSERT_TRUE(streams.RecordEvent(0, event, side).ok());
+    ASSERT_TRUE(streams.StreamWaitEvent(0, stream, event).ok());
+    free(inner);
+    free(beside);
+    free(outside);
+    const absl::StatusOr<sim::GraphHandle> graph = streams.EndCapture(0, stream);
+    ASSERT_TRUE(graph.ok()) << graph.status();
+    EXPECT_EQ(allocator->EndAllocateToPool(id).ok(), routed);
+    const sim::GraphExecHandle exec = *streams.InstantiateGraph(*graph, /*auto_free=*/true);
+    for (int i = 0; i < 2; ++i) ASSERT_TRUE(streams.LaunchGraph(0, exec, stream).ok());
+    free(kept);
+    ASSERT_TRUE(streams.LaunchGraph(0, exec, side).ok());
+    EXPECT_EQ(allocator->ReleasePool(id).ok(), routed);
+    check();
+    ASSERT_TRUE(streams.DestroyGraphExec(exec).ok());
+    ASSERT_TRUE(streams.DestroyGraph(*graph).ok());
+    if (calls != nullptr) *calls = driver.CallCount();
+
+    driver.ClearFaults();
+    allocator->EmptyCache();
+    check();
+    EXPECT_EQ(allocator->counters().reserved_bytes[0].current, 0);
+    ASSERT_TRUE(streams.SynchronizeDevice(0).ok());
+    sim.model().pools().TrimGraphs();
+    EXPECT_EQ(sim.model().memory().Census().physical_bytes, 0u) << "what the last launch left";
+    EXPECT_TRUE(allocator->Allocate(stream, kMiB).ok());
+  }
+};
+
+TEST_F(GraphMemoryFaultTest, EveryDriverCallMayFail) {
+  uint64_t calls = 0;
+  Live(nullptr, &calls);
+  ASSERT_GT(calls, 30u);
+  for (const uint64_t times : {uint64_t{1}, uint64_t{3}, kForever}) {
+    for (uint64_t nth = 1; nth <= calls; ++nth) {
+      SCOPED_TRACE(testing::Message() << "call " << nth << " and " << times - 1 << " more");
+      const FaultyDriver::Fault fault = {
+          .nth = nth, .times = times, .cu_result = CudaResult::kUnknown};
+      Live(&fault, nullptr);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
 
 INSTANTIATE_TEST_SUITE_P(Scenarios, EveryDriverCallTest, ::testing::ValuesIn(Scenarios()),
                          [](const auto& info) { return info.param.name; });

@@ -174,7 +174,7 @@ absl::Status CoreUnderTest::Check() {
     views.push_back(one.allocator->View());
     OFFCUT_RETURN_IF_ERROR(one.witnesses.Check(views.back()));
   }
-  return CheckDriverBooks(sim_.model().memory(), views, left_by_tests_);
+  return CheckDriverBooks(sim_.model(), views, left_by_tests_);
 }
 
 CoreUnderTest::Holdings CoreUnderTest::HoldingsOf(DeviceIndex device) {
@@ -196,7 +196,8 @@ Bytes CoreUnderTest::GrowthMax(Bytes bytes, bool routed) const {
   const Bytes largest_block = config_.roundup_power2_divisions() == Divisions()
                                   ? native::BlockSize(bytes, 0)
                                   : std::bit_ceil(std::max(bytes, native::kBlockMin));
-  if (*config_.layout() == LayoutKind::kSegments || routed) {
+  if (UsesDriverPools()) return RoundUp(largest_block, sim::PoolModel::kChunkBytes);
+  if (config_.layout() == LayoutKind::kSegments || routed) {
     // Beyond these limits the request asks for segments of another kind.
     const Bytes large_segment = config_.large_segment_size_mb().bytes();
     return std::max(native::SegmentSize(largest_block, large_segment),

@@ -90,6 +90,7 @@ class CoreUnderTest {
                                  // private pools in use
   };
   Holdings HoldingsOf(DeviceIndex device);
+  bool UsesDriverPools() const { return config_.layout() == LayoutKind::kAsync; }
   // More than any request of `bytes` makes reserved memory grow by; `routed` to a private pool.
   Bytes GrowthMax(Bytes bytes, bool routed) const;
 

@@ -289,6 +289,8 @@ bool Player::Undisturbed() const {
 absl::Status Player::Allocate(const Op& op) {
   const Machine::Stream stream = machine_.StreamAt(op.device, op.stream);
   if (!stream.exists || Live(op.block) != nullptr) return Skip();
+  // The driver's pools give a captured stream memory of its graph, which no program here launches.
+  if (stream.capturing && machine_.core_->UsesDriverPools()) return Skip();
   PoolBook::Pool* const pool =
       machine_.pools_.Find(op.device, machine_.pools_.Lead(op.device, Thread(), stream.handle));
   if (pool != nullptr) pool->served = true;
@@ -298,7 +300,8 @@ absl::Status Player::Allocate(const Op& op) {
       machine_.core_->Allocate(op.device, stream.handle, op.bytes);
   const bool faulted = machine_.driver_.FaultCount() != faults;
   OFFCUT_RETURN_IF_ERROR(std::exchange(callback_status_, absl::OkStatus()));
-  if (alone_) {
+  // What a driver's pool grew by is undone, unless the driver fails at that.
+  if (alone_ && !(faulted && machine_.core_->UsesDriverPools())) {
     const Bytes reserved = machine_.core_->ReservedBytes(op.device);
     if (reserved > reserved_before && reserved > machine_.limits_[op.device]) {
       return Wrong("answer: reserved memory grew to ", reserved, " bytes beyond the limit of ",

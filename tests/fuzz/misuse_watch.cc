@@ -15,6 +15,7 @@ bool IsMisuse(DriverCall call, const absl::Status& status) {
              DriverErrorCode(status) != CudaResult::kNotPermitted;
     case DriverCall::kReserveAddress:
     case DriverCall::kAllocateMemory:
+    case DriverCall::kAllocateAsync:
       return !absl::IsResourceExhausted(status);
     case DriverCall::kGetStreamId:
     case DriverCall::kIsCapturing:

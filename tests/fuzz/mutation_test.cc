@@ -76,8 +76,10 @@ class DoesNotWait final : public ForwardingDriver {
 };
 
 TEST(MutationTest, AWaitForTheDeviceThatDoesNotWait) {
+  // The driver's own pools are not misled: they keep what is still in use.
   EXPECT_THAT(FirstFailureOfDriver<DoesNotWait>(),
-              AnyOf(StartsWith("claims: "), StartsWith("misuse: cuMemUnmap")));
+              AnyOf(StartsWith("claims: "), StartsWith("misuse: cuMemUnmap"), StartsWith("leak: "),
+                    StartsWith("answer: ")));
 }
 
 // A graph of a private pool may run on any.

@@ -129,20 +129,6 @@ def test_names_the_missing_library(tmp_path: Path) -> None:
     assert f"{tmp_path}/offcut/lib/liboffcut.so is missing" in done.stderr
 
 
-def test_reports_a_layout_that_is_not_built() -> None:
-    done = run(
-        """
-        try:
-            offcut.enable()
-        except offcut.Error as error:
-            report(str(error))
-        """,
-        enable=False,
-        environment={"OFFCUT_CONF": "backend:cudaMallocAsync"},
-    )
-    assert "cudaMallocAsync" in done.value
-
-
 def test_reports_bad_options_once_and_training_goes_on() -> None:
     done = run(
         """

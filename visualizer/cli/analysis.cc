@@ -122,6 +122,8 @@ bool IsPlausible(const Event& event) {
              event.bytes > 0 && event.bytes <= event.block_bytes();
     case EventKind::kGranuleCreated:
     case EventKind::kGranuleReleased:
+    case EventKind::kDriverPoolGrown:
+    case EventKind::kDriverPoolShrunk:
       return IsPlausibleRange(0, event.bytes) && event.bytes > 0;
     case EventKind::kGranuleMapped:
     case EventKind::kGranuleUnmapped:

@@ -172,7 +172,8 @@ void Checker::CheckNewBlock(const Event& event) {
     if (HoldsBlock(state_, event.address, end)) {
       Contradiction("the block overlaps one that is live or pending");
     }
-    if (!mapped_.Covers(event.address, end)) {
+    // Where the driver's pools lie, no event tells.
+    if (state_.driver_pools().empty() && !mapped_.Covers(event.address, end)) {
       Contradiction("the block lies outside mapped granules");
     }
   }
@@ -182,15 +183,16 @@ void Checker::CheckNewBlock(const Event& event) {
 }
 
 void Checker::CheckPrivatePools(const Event& event) {
-  const bool foreign = event.kind == EventKind::kBlockAllocated &&
-                       InForeignMemory(event.address, event.address + event.block_bytes());
-  std::string broken = private_pools_.Apply(event, foreign);
+  const bool unmapped = event.kind == EventKind::kBlockAllocated &&
+                        (!state_.driver_pools().empty() ||
+                         InForeignMemory(event.address, event.address + event.block_bytes()));
+  std::string broken = private_pools_.Apply(event, unmapped);
   if (!broken.empty()) Contradiction(std::move(broken));
 }
 
 void Checker::Fold(const Event& event) {
   if (event.kind == EventKind::kEventsDropped) dropped_events_ += event.bytes;
-  if (event.kind == EventKind::kGranuleCreated) grown_ = true;
+  grown_ |= event.kind == EventKind::kGranuleCreated || event.kind == EventKind::kDriverPoolGrown;
   const uint64_t before = state_.inconsistencies();
   if (folded_bytes_ < kMaxFoldedBytes) {
     folded_bytes_ += event.bytes + event.block_bytes();

@@ -66,9 +66,6 @@ ExitCode RunOptions(bool json, bool markdown) {
     return ExitCode::kBadUsage;
   }
   for (const std::string& warning : config->warnings()) PrintWarning(warning);
-  if (const absl::StatusOr<LayoutKind> layout = config->layout(); !layout.ok()) {
-    PrintWarning(layout.status().message());
-  }
   return Print(json       ? Dump(Json::parse(DescribeJson(*config)))
                : markdown ? DescribeMarkdown()
                           : DescribeText(*config));
@@ -127,7 +124,6 @@ absl::StatusOr<ReplayOptions> ReplayOptionsOf(const ReplayArguments& arguments) 
   }
   ReplayOptions options = {.config = std::move(config),
                            .lag_ns = static_cast<uint64_t>(arguments.lag_ms * 1e6)};
-  OFFCUT_RETURN_IF_ERROR(options.config.layout().status());
   if (!arguments.cap.empty() && !ParseBytes(arguments.cap, &options.cap)) {
     return absl::InvalidArgumentError(
         absl::StrCat("--cap must be a size such as 20GiB, 20480MiB or 21474836480, not '",

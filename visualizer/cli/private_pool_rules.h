@@ -21,8 +21,8 @@ namespace offcut {
 
 class PrivatePoolRules {
  public:
-  // What the event breaks; "": nothing. `foreign`: of a new block, whether it lies in memory of an
-  // allocator of somebody else's.
+  // What the event breaks; "": nothing. `foreign`: of a new block, whether it lies in memory that
+  // we do not map: of an allocator of somebody else's, or of the driver's own pools.
   std::string Apply(const Event& event, bool foreign);
 
  private:

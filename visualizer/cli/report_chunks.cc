@@ -56,10 +56,23 @@ bool ReportChunks::HasRow(EventKind kind) {
     case EventKind::kPendingFreeFinished:
     case EventKind::kGranuleCreated:
     case EventKind::kGranuleReleased:
+    case EventKind::kDriverPoolGrown:
+    case EventKind::kDriverPoolShrunk:
     case EventKind::kDeviceUsedSampled:
       return true;
     default:
       return false;
+  }
+}
+
+EventKind ReportChunks::KindOfRow(EventKind kind) {
+  switch (kind) {
+    case EventKind::kDriverPoolGrown:
+      return EventKind::kGranuleCreated;
+    case EventKind::kDriverPoolShrunk:
+      return EventKind::kGranuleReleased;
+    default:
+      return kind;
   }
 }
 
@@ -70,7 +83,7 @@ absl::Status ReportChunks::Add(const Event& event, const ReportLevels& before) {
     open_.begin_ns = last_ns_ = std::max(event.time_ns, last_ns_);
     last_unit_ = 0;
   }
-  kinds_.push_back(static_cast<uint64_t>(event.kind));
+  kinds_.push_back(static_cast<uint64_t>(KindOfRow(event.kind)));
   // Times that run backwards, which a corrupt file may hold, are drawn as standing still.
   const uint64_t time_ns = std::max(event.time_ns, last_ns_);
   times_.push_back(time_ns - last_ns_);

@@ -43,6 +43,8 @@ class ReportChunks {
 
   // Whether events of this kind have a row.
   static bool HasRow(EventKind kind);
+  // As the viewer knows it: what comes to reserved memory and what goes, wherever it lies.
+  static EventKind KindOfRow(EventKind kind);
 
   // Requires HasRow(event.kind) and IsPlausible(event), which keeps numbers exact in JavaScript.
   // `before`: the levels before the event.

@@ -265,6 +265,11 @@ ReconciledEvents Reconcile(const MemoryState& state, const Event& event) {
       release.bytes = granule->second.size;
       return {release};
     }
+    case EventKind::kDriverPoolShrunk: {
+      const auto pool = state.driver_pools().find(event.extra);
+      if (pool == state.driver_pools().end() || pool->second < event.bytes) return {};
+      return {event};
+    }
     default:
       return {event};
   }
