@@ -50,6 +50,7 @@ MAY_INCLUDE = {
     "visualizer/cli": (
         "allocator/base",
         "allocator/config",
+        "allocator/driver/driver.h",  # the names of the calls that events tell of
         "allocator/events",
         "allocator/sim",
         "allocator/trace",
