@@ -263,13 +263,6 @@ absl::StatusOr<CudaDriver::Cuda::Device*> CudaDriver::Cuda::Retain(DeviceIndex d
   absl::call_once(found.once, [&] {
     found.status = DriverError(f.cuDevicePrimaryCtxRetain(&found.context, device),
                                absl::StrCat("cuDevicePrimaryCtxRetain(device ", device, ")"));
-    if (!found.status.ok()) return;
-    // Small blocks share a piece of memory, which this one keeps: so SynchronizeDevice finds one
-    // when memory is out. If there is none now, it waits in another way.
-    const ContextScope current(f, found.context);
-    const RelaxedCaptureScope relaxed(f);
-    CUdeviceptr kept = 0;
-    (void)f.cuMemAlloc(&kept, kSmallestBlock);
   });
   OFFCUT_RETURN_IF_ERROR(found.status);
   return &found;

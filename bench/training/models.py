@@ -8,12 +8,15 @@ and easy to learn; what matters is what is allocated, in which order, and for ho
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - everybody's name for it
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 VOCABULARY = 32_000
 PICTURES = 12  # a batch

@@ -62,8 +62,8 @@ def walk(seed, steps, side_streams=2):
 """
 
 
-# told(snapshot): what a snapshot says that does not differ from run to run, or by rule. A free block
-# has no request; natively it still shows the one that it served last.
+# told(snapshot): what a snapshot says that does not differ from run to run, or by rule. A free
+# block has no request; natively it still shows the one that it served last.
 TOLD = """
 def told(snapshot):
     streams = {}

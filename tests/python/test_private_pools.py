@@ -231,8 +231,8 @@ def test_as_native(what: str) -> None:
     assert ours == native
 
 
-# An allocator of a MemPool's own, as PyTorch's documentation makes them: of ctypes closures instead of
-# a compiled library, over cudaMalloc.
+# An allocator of a MemPool's own, as PyTorch's documentation makes them: of ctypes closures
+# instead of a compiled library, over cudaMalloc.
 OWN_ALLOCATOR = """
 import ctypes
 cudart = ctypes.CDLL(None)
@@ -332,7 +332,8 @@ OWN = {
         outcomes = []
         def attempt(fraction):
             try:
-                outcomes.append(torch.empty(int(total * fraction), dtype=torch.uint8, device="cuda"))
+                size = int(total * fraction)
+                outcomes.append(torch.empty(size, dtype=torch.uint8, device="cuda"))
             except torch.cuda.OutOfMemoryError:
                 outcomes.append(None)
         with torch.cuda.use_mem_pool(pool):

@@ -101,7 +101,8 @@ report([
 def test_private_pools_have_snapshots_of_their_own() -> None:
     native, ours = both(POOLS)
     assert native == ours
-    assert native[0] == native[1] and len(native[0]) == 2
+    assert native[0] == native[1]
+    assert len(native[0]) == 2
     assert native[3] == []
 
 
